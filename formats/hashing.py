@@ -1,7 +1,7 @@
 """Spark's hash functions in NumPy: they compute Spark's hashes and the partition of a row without Spark.
 
 ``xxhash64`` is XXH64 (Yann Collet's published specification). Spark chains it over the columns of a row: the hash of
-one column is the seed of the next. Fixed-width columns need only the branch for inputs below 32 bytes.
+one column is the seed of the next.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ def xxhash64(columns: Sequence[Column], *, seed: int = SPARK_SEED) -> NDArray[np
     """Hash each row as ``F.xxhash64(*columns)`` does.
 
     Args:
-        columns: int32 ``(n,)``, int64 ``(n,)``, or bytes as uint8 ``(n, w)`` with ``w`` a multiple of 8 below 32.
+        columns: int32 ``(n,)``, int64 ``(n,)``, or bytes as uint8 ``(n, w)`` with ``w`` a multiple of 4.
         seed: The seed of the first column.
 
     Returns:
@@ -77,14 +77,30 @@ def _hash_column(column: Column, seeds: Hashes) -> Hashes:
         word = column.view(np.uint32).astype(np.uint64)
         return _mix(_rotate((seeds + _P5 + np.uint64(4)) ^ (word * _P1), 23) * _P2 + _P3)
     if column.dtype == np.int64 and column.ndim == 1:
-        words = column.view(np.uint64)[:, None]
-    elif column.dtype == np.uint8 and column.ndim == 2 and column.shape[1] % 8 == 0 and column.shape[1] < 32:
-        words = np.ascontiguousarray(column).view("<u8")
-    else:
-        raise TypeError(f"Wanted int32 (n,), int64 (n,) or uint8 (n, 8|16|24). Found: {column.dtype} {column.shape}")
-    hashes = seeds + _P5 + np.uint64(8 * words.shape[1])
-    for word in words.T:
-        hashes = _rotate(hashes ^ (_rotate(word * _P2, 31) * _P1), 27) * _P1 + _P4
+        column = np.ascontiguousarray(column).view(np.uint8).reshape(-1, 8)
+    elif column.dtype != np.uint8 or column.ndim != 2 or column.shape[1] % 4:
+        raise TypeError(f"Wanted int32 (n,), int64 (n,) or uint8 (n, 4k). Found: {column.dtype} {column.shape}")
+    return _hash_bytes(np.ascontiguousarray(column), seeds)
+
+
+def _hash_bytes(data: NDArray[np.uint8], seeds: Hashes) -> Hashes:
+    width = data.shape[1]
+    halves = data.view("<u4")
+    words: Hashes = np.ascontiguousarray(data[:, : width // 8 * 8]).view("<u8")
+    stripes = width // 32
+    hashes = seeds + _P5
+    if stripes:
+        lanes: list[Hashes] = [seeds + _P1 + _P2, seeds + _P2, seeds, seeds - _P1]
+        for place in range(4 * stripes):
+            lanes[place % 4] = _rotate(lanes[place % 4] + words[:, place] * _P2, 31) * _P1
+        hashes = _rotate(lanes[0], 1) + _rotate(lanes[1], 7) + _rotate(lanes[2], 12) + _rotate(lanes[3], 18)
+        for lane in lanes:
+            hashes = (hashes ^ (_rotate(lane * _P2, 31) * _P1)) * _P1 + _P4
+    hashes = hashes + np.uint64(width)
+    for place in range(4 * stripes, width // 8):
+        hashes = _rotate(hashes ^ (_rotate(words[:, place] * _P2, 31) * _P1), 27) * _P1 + _P4
+    if width % 8:
+        hashes = _rotate(hashes ^ (halves[:, -1].astype(np.uint64) * _P1), 23) * _P2 + _P3
     return _mix(hashes)
 
 

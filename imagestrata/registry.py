@@ -62,10 +62,7 @@ class Registry:
         password: str | None = None,
     ) -> None:
         self.keyspace = check_keyspace(keyspace)
-        node = LocalNode.find() if hosts is None else None
-        address = tuple(hosts or (node.hosts if node else ("127.0.0.1",)))
-        number = port or (node.port if node else 9042)
-        self._control = Control(Cluster(hosts=address, port=number, username=username), password=password)
+        self._control = Control(cluster_at(hosts, port, username=username), password=password)
 
     def __enter__(self) -> Self:
         self._control.__enter__()
@@ -234,3 +231,10 @@ def kind_of(text: str) -> str | None:
 
 def _is_of(item: Item, kind: str) -> bool:
     return item.kind == kind or item.kind.startswith(f"{kind} of ")
+
+
+def cluster_at(hosts: Sequence[str] | None, port: int | None, *, username: str | None) -> Cluster:
+    """The Cassandra at these contact points, else the one that `imagestrata up` started, else 127.0.0.1."""
+    node = LocalNode.find() if hosts is None else None
+    address = tuple(hosts or (node.hosts if node else ("127.0.0.1",)))
+    return Cluster(hosts=address, port=port or (node.port if node else 9042), username=username)

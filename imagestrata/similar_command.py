@@ -8,7 +8,6 @@ import uuid
 from collections.abc import Sequence
 
 from formats.command_line import Parser, port
-from imagestrata.registry_command import cluster_of
 from schemas import Columns, IdentifierError, SchemaError, TableName
 from schemas.features import ViewName
 
@@ -57,10 +56,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     from etl.cassandra.control import Control  # imported when they are needed, because they import Spark's library
     from etl.errors import EtlError
     from etl.features.vectors.neighbors import find_neighbors
+    from imagestrata.registry import cluster_at
 
     logging.getLogger("cassandra.protocol").setLevel(logging.ERROR)  # the server warns that a search reads one replica
     try:
-        with Control(cluster_of(args), password=os.environ.get("IMAGESTRATA_PASSWORD")) as control:
+        cluster = cluster_at(
+            args.host.split(",") if args.host else None,
+            args.port,
+            username=os.environ.get("IMAGESTRATA_USERNAME") or None,
+        )
+        with Control(cluster, password=os.environ.get("IMAGESTRATA_PASSWORD")) as control:
             found = find_neighbors(
                 control, image, metadata=metadata, view=view, count=args.count, exact=args.exact, columns=columns
             )

@@ -7,8 +7,7 @@ from typing import TypeVar
 
 from formats.command_line import Parser
 from formats.stores.addresses import check_store
-from jobs.failures import NO_JAVA, failed, not_installed
-from jobs.submission import misplaced
+from jobs.messages import NO_JAVA, failed, misplaced, not_installed
 
 PREFIX = "spark.imagestrata."
 PAIR = ("data_table", "metadata_table")

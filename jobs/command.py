@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from etl.errors import EtlError, UnreachableError
 from formats.errors import FormatsError
 from formats.local_node import LocalNode
-from jobs.failures import failed, not_installed, spark_error
 from jobs.flows import events_of
+from jobs.messages import failed, not_installed, spark_error
 from schemas.errors import SchemaError
 
 if TYPE_CHECKING:

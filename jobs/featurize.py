@@ -84,6 +84,9 @@ def parser() -> command_line.Parser:
     add("--retry", action="store_true", help="compute again what an earlier run could not compute")
     add("--timeout", type=float, default=60.0, metavar="SECONDS",
         help="the longest time for an image, or a list of images, in your functions (default: 60)")  # fmt: skip
+    add("--offline", metavar="FOLDER",
+        help="also write the values that all images have now to Parquet files in this folder")  # fmt: skip
+    add("--overwrite", action="store_true", help="replace the features in the folder of --offline")
     add("--json", action="store_true", help="print the report as JSON")
     return made
 

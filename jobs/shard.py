@@ -27,6 +27,7 @@ A sample has the image (.jpg, .png, ...), its class number (.cls) and its metada
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from etl.shards.plan import COMPRESSIONS, ShardPlan
@@ -101,7 +102,7 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[ShardPlan, bool]:
 
 
 def run(spark: "SparkSession", *, plan: ShardPlan) -> "ShardReport":
-    """Write images as WebDataset shards. If they come from tables, register the shards in the keyspace of the tables.
+    """Write images as WebDataset shards. Shards of tables are registered in their keyspace.
 
     Args:
         spark: The session.
@@ -141,10 +142,9 @@ def _usual(args: argparse.Namespace) -> Mapping[str, str]:
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     plan, as_json = parse_args(argv)
-    needs_cassandra = plan.source is None
-    return execute(
-        "shard.py", lambda spark: run(spark, plan=plan), as_json=as_json, needs_cassandra=needs_cassandra, plan=plan
-    )
+    needs = plan.source is None
+    job = partial(run, plan=plan)
+    return execute("shard.py", job, as_json=as_json, needs_cassandra=needs, plan=plan)
 
 
 if __name__ == "__main__":

@@ -54,8 +54,8 @@ def parser(manual: str | None) -> Parser:
     add = made.add_argument_group("selection").add_argument
     add("--where", metavar="EXPRESSION", help="only images for which this Spark SQL expression over the metadata is "
         "true")  # fmt: skip
-    add("--features", metavar="NAME@vN,...", default="", help="the versions of feature views whose fields --where, "
-        "--stratify, --group-column and --pin name (default: the newest; see featurize.py)")  # fmt: skip
+    add("--features", metavar="NAME@vN,...", default="", help="store the values of these feature views "
+        "beside the split, for the loader; conditions use these versions (default: the newest)")  # fmt: skip
     add("--label-view", metavar="NAME[@vN]", help="take the labels from this version of a label view (see relabel.py) "
         "instead of the metadata table")  # fmt: skip
     add("--as-of", metavar="WHEN", help="as it was after this run: its number, an ingest id, or a time (2026-03-01)")

@@ -28,6 +28,7 @@ class Batch:
         repeats: How many samples at the end repeat the sample before them, to fill the batch.
         label_blobs: The encoded masks or label arrays, if the split has them; ``b`` byte strings, or none.
         metadata: For each requested metadata column, its ``b`` values.
+        features: For each requested feature, an array of its type: ``(b,)``, or float32 ``(b, N)`` for a vector.
     """
 
     images: list[bytes] = field(repr=False)
@@ -39,6 +40,7 @@ class Batch:
     repeats: int = 0
     label_blobs: list[bytes] = field(default_factory=list, repr=False)
     metadata: Mapping[str, list[Any]] = field(default_factory=dict, repr=False)
+    features: Mapping[str, NDArray[Any]] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
         return len(self.images)
@@ -51,6 +53,7 @@ class Batch:
         if self.label_blobs:
             parts.append(f"{len(self.label_blobs)} masks or arrays")
         parts += [f"metadata {', '.join(self.metadata)}"] if self.metadata else []
+        parts += [f"features {', '.join(self.features)}"] if self.features else []
         parts += [f"epoch={self.epoch}, step={self.step}"]
         parts += [f"repeats={self.repeats}"] if self.repeats else []
         return f"{type(self).__name__}({', '.join(parts)})"

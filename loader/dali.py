@@ -1,7 +1,7 @@
 """The source inside DALI: what a pipeline calls for each batch, and which of its images DALI cannot decode."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from loader.batch import Batch
 from loader.errors import TableError, require
 
+_DALI_TYPES = {"bool": "BOOL", "int32": "INT32", "int64": "INT64", "float32": "FLOAT", "float64": "FLOAT64"}
+
 
 class Batches(Protocol):
     """What `EpochReader` needs of a source."""
@@ -18,6 +20,11 @@ class Batches(Protocol):
     @property
     def metadata(self) -> tuple[str, ...]:
         """The metadata columns of its batches."""
+        ...
+
+    @property
+    def features(self) -> Mapping[str, NDArray[Any]]:
+        """The features of its batches."""
         ...
 
     @property
@@ -48,15 +55,15 @@ class EpochReader:
         """The batches that DALI has taken and not yet delivered: it may be working on them."""
 
     def outputs(self) -> tuple[Any, ...]:
-        """Images, labels and metadata as outputs of the pipeline that is being defined."""
+        """Images, labels, metadata and features as outputs of the pipeline that is being defined."""
         fn, types = dali("fn"), dali("types")
         source = self._source
         labels = [] if source.label_type == "none" else [types.INT32 if source.label_type == "int" else types.UINT8]
-        known = {"dtype": [types.UINT8, *labels], "ndim": 1} if not source.metadata else {}
+        features = [getattr(types, _DALI_TYPES[column.dtype.name]) for column in source.features.values()]
+        known = {"dtype": [types.UINT8, *labels, *features], "ndim": 1} if not source.metadata else {}
         # DALI holds a reference to the arrays until it has read them, so nothing is copied.
-        outputs = fn.external_source(
-            self, num_outputs=1 + len(labels) + len(source.metadata), batch_info=True, no_copy=True, **known
-        )
+        count = 1 + len(labels) + len(source.metadata) + len(features)
+        outputs = fn.external_source(self, num_outputs=count, batch_info=True, no_copy=True, **known)
         return tuple(outputs)
 
     def __call__(self, info: Any) -> tuple[Any, ...]:
@@ -68,7 +75,7 @@ class EpochReader:
         batch = self._again.popleft() if self._again else next(self._batches)
         self.pending.append(batch)
         columns = [_column(batch, name) for name in self._source.metadata]
-        return [_bytes(image) for image in batch.images], *_labels(batch), *columns
+        return [_bytes(image) for image in batch.images], *_labels(batch), *columns, *_features(batch)
 
     def given(self) -> Batch:
         """The next batch that the pipeline has delivered; records that it has."""
@@ -100,6 +107,10 @@ def _labels(batch: Batch) -> list[Any]:
     if batch.label_blobs:
         return [[_bytes(label) for label in batch.label_blobs]]
     return [batch.labels[:, None]] if len(batch.labels) else []
+
+
+def _features(batch: Batch) -> list[NDArray[Any]]:
+    return [values if values.ndim == 2 else values[:, None] for values in batch.features.values()]
 
 
 def _column(batch: Batch, name: str) -> list[NDArray[Any]]:

@@ -7,6 +7,8 @@ from types import TracebackType
 from typing import Any, Self
 from uuid import UUID
 
+from numpy.typing import NDArray
+
 from loader.batch import Batch, Skipped
 from loader.delivery import Delivery
 from loader.errors import DeletedImageError, DeliveryError, OptionError
@@ -103,6 +105,7 @@ class Source:
         has_detected_ranks: Whether the ranks in ``options`` were detected.
         remake: Makes the same source again, except for the options that it is called with.
         metadata: The metadata columns of the batches.
+        features: The features of the batches: their values by position, by name.
         in_order: Whether batches come in the order of the plan.
         max_missing: The share of an epoch that may be missing, from 0 to 1.
         where: What `repr` shows of the store.
@@ -122,12 +125,14 @@ class Source:
         has_detected_ranks: bool,
         remake: Callable[..., Self],
         metadata: tuple[str, ...] = (),
+        features: Mapping[str, NDArray[Any]] | None = None,
         in_order: bool = True,
         max_missing: float = 0.0,
         where: str = "",
     ) -> None:
         self.split, self.plan, self.options = split, plan, options
         self.metadata, self.in_order = metadata, in_order
+        self.features = features or {}
         self.delivery = Delivery(in_order=in_order)
         """What was delivered, for `state_dict`."""
         self.skipped: list[Skipped] = []
@@ -344,14 +349,16 @@ class Source:
         self._ahead.drop()
 
     def read(self) -> tuple[Any, ...]:
-        """Images, labels and metadata as outputs of the DALI pipeline that is being defined.
+        """Images, labels, metadata and features as outputs of the DALI pipeline that is being defined.
 
         Images are uint8 samples of shape ``(bytes,)``, not decoded. Class numbers are int32 samples of shape ``(1,)``,
         as from DALI's readers; masks and arrays are uint8 samples as images are; a split without labels has no such
         output. The ``metadata`` columns follow in their order: integers as int64 and other numbers as float64 samples
-        of shape ``(1,)``, texts in UTF-8 and blobs as uint8 samples. ``StopIteration`` ends each epoch, and the
-        pipeline's ``reset()`` starts the next one, from `first_epoch` on. Each pipeline counts its own epochs. DALI
-        reads ahead, so you must tell `state_dict` what has left the pipeline. Raises `MissingExtraError` without DALI.
+        of shape ``(1,)``, texts in UTF-8 and blobs as uint8 samples. The features follow in their
+        order, in their own types, as samples of shape ``(1,)``, or ``(N,)`` for vectors. ``StopIteration`` ends each
+        epoch, and the pipeline's ``reset()`` starts the next one, from `first_epoch` on. Each pipeline counts its own
+        epochs. DALI reads ahead, so you must tell `state_dict` what has left the pipeline. Raises `MissingExtraError`
+        without DALI.
         """
         from loader.dali import EpochReader
 

@@ -1,12 +1,13 @@
 """The public sources, each put together from a plan, an engine, and a function that makes batches of what is read."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from loader.batch import Batch
 from loader.cassandra.access import Access
@@ -22,6 +23,7 @@ from loader.order.schedule import Schedule
 from loader.prefetch.engine import FetchEngine
 from loader.prefetch.fetcher import Fetcher
 from loader.prefetch.split_batches import batch_of, batcher_of
+from loader.prefetch.split_features import open_features
 from loader.prefetch.stream import OnMissing
 from loader.shards.pieces import locations_of
 from loader.shards.shard_batches import ShardBatches
@@ -61,6 +63,7 @@ class CassandraSource(Source):
         last_batch_policy: How an epoch ends: "PARTIAL", "FILL" or "DROP".
         in_order: Whether batches keep the order, or take samples as they arrive.
         metadata: Columns of the metadata table, read with the images: one more read for each image.
+        features: Features that the split was made with (``split.py --features``), from the files of the split.
         on_missing: "raise", or "skip" to leave out images that are missing.
         max_missing: With "skip", the share of an epoch that may be missing, from 0 to 1. Deleted images do not count.
         memory_budget: Bytes that may be read ahead and in flight.
@@ -94,6 +97,7 @@ class CassandraSource(Source):
         last_batch_policy: LastBatchPolicy = "PARTIAL",
         in_order: bool = True,
         metadata: Sequence[str] = (),
+        features: Sequence[str] = (),
         on_missing: OnMissing = "raise",
         max_missing: float = 0.01,
         memory_budget: int = 256_000_000,
@@ -120,11 +124,14 @@ class CassandraSource(Source):
         )  # fmt: skip
         self.hosts, self.port = cluster.hosts, cluster.port
         by_id: dict[str, Any] = {"in_order": in_order, "on_missing": on_missing, "max_missing": max_missing}
+        columns = open_features(split, features)
         super().__init__(
             split,
-            **parts_by_id(split, cluster.fetchers(split), options, **by_id, metadata=cluster.metadata),
+            **parts_by_id(
+                split, cluster.fetchers(split), options, **by_id, metadata=cluster.metadata, features=columns
+            ),
             has_detected_ranks=rank is None,
-            remake=partial(type(self), split, **vars(cluster), **vars(options), **by_id),
+            remake=partial(type(self), split, **vars(cluster), **vars(options), **by_id, features=tuple(columns)),
             where=f"hosts={list(self.hosts)}, port={self.port}, ",
         )
 
@@ -277,6 +284,7 @@ def parts_by_id(
     on_missing: OnMissing,
     max_missing: float,
     metadata: tuple[str, ...] = (),
+    features: Mapping[str, NDArray[Any]] | None = None,
 ) -> dict[str, Any]:
     """The parts of a `Source` that reads images of a split by id. Raises `OptionError`."""
     check_bools(in_order=in_order)
@@ -295,9 +303,10 @@ def parts_by_id(
     return {
         "plan": plan,
         "engine": engine,
-        "batch_of": partial(batch_of, split=split, metadata=metadata),
+        "batch_of": partial(batch_of, split=split, metadata=metadata, features=features),
         "options": options,
         "metadata": metadata,
+        "features": features,
         "in_order": in_order,
         "max_missing": check_share("max_missing", max_missing),
     }

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from schemas.datasets import check_path
+from schemas.features import ViewName, check_field_type
 from schemas.parsing import check_count, check_digest, parsed
 from schemas.tables import Columns
 
@@ -57,6 +58,34 @@ class SplitPart:
 
 
 @dataclass(frozen=True, slots=True)
+class FeaturePart:
+    """The values of a feature view for one split.
+
+    Attributes:
+        fingerprints: By field, 64 hexadecimal digits that identify its values and the split that they belong to.
+        files: The Parquet files, with ``position`` and the fields. They have as many rows as the split.
+    """
+
+    fingerprints: Mapping[str, str]
+    files: tuple[SplitFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFeature:
+    """A feature view whose values are beside the splits.
+
+    Attributes:
+        view: Its name and version, such as ``embedding@v1``.
+        fields: The type of each field, by name.
+        splits: Its values for each split, in the order of the splits.
+    """
+
+    view: str
+    fields: Mapping[str, str]
+    splits: tuple[FeaturePart, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SplitManifest:
     """The contents of a split folder, and how it was made.
 
@@ -76,6 +105,7 @@ class SplitManifest:
             of the id, seeded with ``seed``; id).
         warnings: What the job warned about.
         features: The feature views that options of the job named, with their versions.
+        stored_features: The feature views whose values are in ``_features/``.
         label_view: The version of the label view that the labels come from; None for those of the metadata table.
         expires: When the first images expire (``ingest.py --ttl``), ISO 8601, UTC; None if none do.
         as_of: The run whose images and labels the split has; None for the newest ones.
@@ -103,6 +133,7 @@ class SplitManifest:
     as_of: int | None = None
     sequence: int | None = None
     unfinished: tuple[int, ...] = ()
+    stored_features: tuple[StoredFeature, ...] = ()
     format: int = field(default=FORMAT)
 
     def to_json(self) -> str:
@@ -148,6 +179,7 @@ class SplitManifest:
             as_of=found.get("as_of"),
             sequence=found.get("sequence"),
             unfinished=tuple(found.get("unfinished", ())),
+            stored_features=tuple(map(_stored_feature, found.get("stored_features", ()))),
             format=found["format"],
         )
 
@@ -159,4 +191,18 @@ def _part(found: Mapping[str, Any]) -> SplitPart:
         counts={int(label): rows for label, rows in found["counts"].items()},
         fingerprint=check_digest(found["fingerprint"]),
         files=tuple(map(SplitFile.read, found["files"])),
+    )
+
+
+def _stored_feature(found: Mapping[str, Any]) -> StoredFeature:
+    return StoredFeature(
+        view=str(ViewName.parse(found["view"])),
+        fields={name: check_field_type(kind) for name, kind in found["fields"].items()},
+        splits=tuple(
+            FeaturePart(
+                fingerprints={name: check_digest(part["fingerprints"][name]) for name in found["fields"]},
+                files=tuple(map(SplitFile.read, part["files"])),
+            )
+            for part in found["splits"]
+        ),
     )

@@ -49,7 +49,7 @@ def find_fields(
         control: The session.
         metadata: The metadata table.
         names: Names that are no columns of the metadata.
-        pinned: The versions to use; otherwise the newest one with values for this table.
+        pinned: The versions to use, with all of their fields; otherwise the newest one with values for this table.
 
     Returns:
         The views with values for this table, by name. Names that no view has are left out.
@@ -61,7 +61,7 @@ def find_fields(
     found: dict[str, Fields] = {}
     now = datetime.now(UTC)
     for view in registered_views(control, keyspace=metadata.keyspace):  # the newest first
-        fields = tuple(name for name in view.fields if name in names)
+        fields = tuple(name for name in view.fields if name in names or view.name in wanted)
         if view.name in found or wanted.get(view.name) not in (None, view.version):
             continue
         if not fields and view.name not in wanted:

@@ -21,9 +21,11 @@ from etl.errors import ConflictError, FunctionError, TableError
 from etl.features import models
 from etl.features.child import Child
 from etl.features.history import known_at
+from etl.features.offline import OfflineOutput
 from etl.features.on_demand import define
 from etl.features.plan import FeaturizePlan
 from etl.features.report import FeaturizeReport, ViewCounts
+from etl.features.retrieval import current_values
 from etl.features.tasks import COUNTS, ROWS, FeatureOrder, compute_features
 from etl.features.vectors.index import check_vector, has_index, update_index
 from etl.features.views import find_view, register_view
@@ -64,6 +66,9 @@ def run(spark: SparkSession, *, plan: FeaturizePlan) -> FeaturizeReport:
         control = stack.enter_context(Control.from_spark(spark))
         stack.enter_context(secrets_on_executors(spark))
         stack.enter_context(plain_inside(spark))
+        output = None
+        if plan.offline is not None:
+            output = stack.enter_context(OfflineOutput(plan.offline, overwrite=plan.overwrite))
         names = plan.columns
         check_columns(control, plan.data_table, columns=[names.id, names.data])
         check_columns(control, plan.metadata_table, columns=[names.id])
@@ -84,6 +89,11 @@ def run(spark: SparkSession, *, plan: FeaturizePlan) -> FeaturizeReport:
                 check_names(control, [view], plan=plan)
                 create_views(control, [view], plan=plan)
                 computed_later.append(view)
+        if output is not None and computed_later:
+            raise ConflictError(
+                f"Wanted features with stored values, for --offline. Found: {computed_later[0].title}, which is "
+                "computed when it is read. Leave it out; its definition has the features that it uses."
+            )
         views = tuple(view for view in found if not view.is_on_demand)
         on_demand = {view.title: view.uses for view in computed_later}
         if not views:
@@ -107,6 +117,7 @@ def run(spark: SparkSession, *, plan: FeaturizePlan) -> FeaturizeReport:
             for view in views
             if plan.vector_index or has_index(control, view, metadata=plan.metadata_table)
         }
+        stored = {} if output is None else _write_offline(spark, control, views, output=output, plan=plan)
     return _report(
         plan,
         views,
@@ -114,6 +125,7 @@ def run(spark: SparkSession, *, plan: FeaturizePlan) -> FeaturizeReport:
         started=started,
         on_demand=on_demand,
         indexed=indexed,
+        stored=stored,
         images=counts["images"],
         order=order,
     )
@@ -127,6 +139,7 @@ def _report(
     started: float,
     on_demand: dict[str, tuple[str, ...]],
     indexed: Mapping[str, int] = MappingProxyType({}),
+    stored: Mapping[str, int] = MappingProxyType({}),
     images: int = 0,
     order: FeatureOrder | None = None,
 ) -> FeaturizeReport:
@@ -141,6 +154,8 @@ def _report(
         gone=computed.get("", (0, 0))[0],
         sequence=None if order is None else order.run.sequence,
         run_id=None if order is None else str(order.run_id),
+        offline=plan.offline,
+        stored=dict(stored),
         seconds=time.monotonic() - started,
     )
 
@@ -291,6 +306,16 @@ def _compute(lacking: DataFrame, *, order: FeatureOrder, images: int, size: int)
         summed, group=group, description=description, counters=order.counters, files=images, allowed=images
     )
     return rows or []
+
+
+def _write_offline(
+    spark: SparkSession, control: Control, views: Sequence[FeatureView], *, output: OfflineOutput, plan: FeaturizePlan
+) -> dict[str, int]:
+    """Write the values that all images have now to Parquet; the number of rows by view."""
+    for view in views:
+        log.info("write %s to %s", view.title, plan.offline)
+        output.write(view, current_values(spark, control, view, metadata=plan.metadata_table, columns=plan.columns))
+    return {one.view: one.rows for one in output.publish(views, metadata=plan.metadata_table).views}
 
 
 def _probe(spark: SparkSession, control: Control, draft: FeatureView, *, plan: FeaturizePlan) -> dict[str, str]:

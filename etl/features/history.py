@@ -6,6 +6,7 @@ writing machines say: each run's clock is later than that of the run before.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
@@ -47,24 +48,52 @@ def point_in_time(
     Returns:
         The requests, each once, in any order, with the fields; null if no value was known.
     """
+    return requests.transform(points_in_time, views=[KnownValues(values, fields, ttl)])
+
+
+@dataclass(frozen=True, slots=True)
+class KnownValues:
+    """The values of a view, several rows for an image; the fields to take from it; and its ttl in seconds."""
+
+    values: DataFrame
+    fields: Sequence[str]
+    ttl: int | None = None
+
+
+def points_in_time(requests: DataFrame, /, *, views: Sequence[KnownValues]) -> DataFrame:
+    """Add to each request the values of several views that were known then, in one sort for all views.
+
+    Args:
+        requests: As for `point_in_time`.
+        views: The values, whose fields have different names.
+
+    Returns:
+        The requests, each once, in any order, with the fields of all views; null if no value was known.
+    """
     has_sequence = "sequence" in requests.columns
     axis = F.col("sequence" if has_sequence else "event_timestamp")
-    value = F.struct("event_timestamp", *fields)
-    known = values.select("id", axis.alias("axis"), value.alias("_value"), F.lit(None).alias("_request"))
-    asked = requests.select(
+    together = requests.select(
         "id",
         F.col("sequence" if has_sequence else "at").alias("axis"),
-        F.lit(None).alias("_value"),
+        F.lit(1).alias("_is_request"),
         F.struct(*requests.columns).alias("_request"),
     )
-    both = known.withColumn("_is_request", F.lit(0)).unionByName(asked.withColumn("_is_request", F.lit(1)))
+    for number, one in enumerate(views):
+        value = F.struct("event_timestamp", *one.fields).alias(f"_value{number}")
+        known = one.values.select("id", axis.alias("axis"), F.lit(0).alias("_is_request"), value)
+        together = together.unionByName(known, allowMissingColumns=True)
     until_now = Window.partitionBy("id").orderBy("axis", "_is_request").rowsBetween(Window.unboundedPreceding, 0)
-    newest = both.select("_request", F.last("_value", ignorenulls=True).over(until_now).alias("_value"))
-    found = newest.where(F.col("_request").isNotNull())
-    if ttl is not None:
-        age = F.unix_micros("_request.at") - F.unix_micros("_value.event_timestamp")
-        found = found.withColumn("_value", F.when(age <= ttl * 1_000_000, F.col("_value")))
-    return found.select("_request.*", *(F.col(f"_value.{name}").alias(name) for name in fields))
+    names = [f"_value{number}" for number in range(len(views))]
+    newest = [F.last(name, ignorenulls=True).over(until_now).alias(name) for name in names]
+    found = together.select("_request", *newest).where(F.col("_request").isNotNull())
+    columns = []
+    for name, one in zip(names, views, strict=True):
+        is_fresh = F.lit(True)
+        if one.ttl is not None:
+            age = F.unix_micros("_request.at") - F.unix_micros(f"{name}.event_timestamp")
+            is_fresh = age <= one.ttl * 1_000_000
+        columns += [F.when(is_fresh, F.col(f"{name}.{field}")).alias(field) for field in one.fields]
+    return found.select("_request.*", *columns)
 
 
 def states_at(history: DataFrame, /, *, sequence: int) -> DataFrame:

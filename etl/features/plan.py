@@ -126,7 +126,8 @@ class FeaturizePlan:
     ``features`` are the views. Only images that lack a view are read. ``retry`` also computes the values that an
     earlier run could not compute. ``timeout`` is in seconds, for an image or a list of images, and holds for functions
     that are not built in. ``ttl`` is the time in seconds after which values of new views are too old.
-    ``vector_index`` makes their vectors searchable. Raises ValueError for invalid options.
+    ``vector_index`` makes their vectors searchable. ``offline`` is a folder for the values of all images as Parquet,
+    which ``overwrite`` may replace. Raises ValueError for invalid options.
     """
 
     data_table: TableName
@@ -137,6 +138,8 @@ class FeaturizePlan:
     timeout: float = 60.0
     ttl: int | None = None
     vector_index: bool = False
+    offline: str | None = None
+    overwrite: bool = False
 
     def __post_init__(self) -> None:
         if self.data_table == self.metadata_table:
@@ -156,6 +159,10 @@ class FeaturizePlan:
             raise ValueError(f"Wanted a ttl of 1 second or more. Found: {self.ttl}")
         if not 0 < self.timeout <= 86_400:
             raise ValueError(f"Wanted a timeout of more than 0 s and at most a day. Found: {self.timeout:g}")
+        if self.offline is not None and not self.offline.strip():
+            raise ValueError("Wanted a folder for --offline. Found: an empty name")
+        if self.overwrite and self.offline is None:
+            raise ValueError("Wanted --overwrite with --offline, whose folder it may replace. Found: no --offline")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,8 @@ class FeaturizeReport:
     they use, ``indexed`` the vectors that were added to the vector index of a view, and ``tables`` the table of each
     view's values. ``images`` lacked a value and were read; ``gone`` of them were deleted or changed before they were
     read. ``run_id`` is the id of the run in the quarantine table, and ``sequence`` its place in the sequence of the
-    table's runs; None if nothing was to be done.
+    table's runs; None if nothing was to be done. ``stored`` has the number of rows by view that
+    were written to the folder ``offline``.
     """
 
     data_table: str
@@ -32,9 +33,12 @@ class FeaturizeReport:
     gone: int
     sequence: int | None
     run_id: str | None
+    offline: str | None = None
+    stored: dict[str, int] = field(default_factory=dict)
     seconds: float = field(compare=False)
 
     def __str__(self) -> str:
+        offline = [f"{title}: {rows:,} rows in {self.offline}/{title}" for title, rows in self.stored.items()]
         lines = [
             f"{title}: computed when it is read, from {', '.join(uses) or f'columns of {self.metadata_table}'}"
             for title, uses in self.on_demand.items()
@@ -43,7 +47,7 @@ class FeaturizeReport:
         if not self.images:
             if self.views:
                 what = ", ".join(self.views)
-                lines.append(f"all images of {self.metadata_table} have {what}, in {self.seconds:,.1f} s")
+                lines += [*offline, f"all images of {self.metadata_table} have {what}, in {self.seconds:,.1f} s"]
             return "\n".join([*lines, *added])
         lines += [
             f"{title}: {counts.computed:,} values in {self.tables[title]}"
@@ -59,6 +63,7 @@ class FeaturizeReport:
             )
         if self.gone:
             lines.append(f"{self.gone:,} images were deleted or changed in the meantime; run the job again")
+        lines += offline
         rate = self.images / max(self.seconds, 1e-9)
         lines.append(f"{self.images:,} images of {self.metadata_table} in {self.seconds:,.1f} s ({rate:,.0f} images/s)")
         return "\n".join(lines)

@@ -16,6 +16,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from etl.attempt import Attempt
 from etl.cassandra.class_numbers import class_names
 from etl.cassandra.control import Control, check_columns
 from etl.cassandra.expiry import expiring_ingests
@@ -27,7 +28,6 @@ from etl.features.columns import LACKS, check_complete, find_fields, metadata_co
 from etl.features.earlier import EarlierMetadata, newest_run
 from etl.features.history import THEN
 from etl.features.relabelling import versions_of, with_labels
-from etl.splits.attempt import Attempt
 from etl.splits.plan import LABELS, SplitPlan
 from etl.splits.positions import fingerprint_sums
 from formats.origin import created
@@ -37,6 +37,7 @@ from schemas import Columns, SchemaError, SplitFile, TableName
 from schemas.as_of import AsOf
 from schemas.cache import NAME as MANIFEST
 from schemas.cache import CacheManifest
+from schemas.features import FeatureView
 
 ID_AND_LABEL = ("id", "label")
 CLASS_NAME = "or_label"
@@ -68,6 +69,8 @@ class Metadata:
     cache: CacheManifest | None = None
     features: tuple[str, ...] = ()
     """The feature views that columns come from, with their versions."""
+    stored: tuple[FeatureView, ...] = ()
+    """The feature views whose values are stored beside the split."""
     label_view: str | None = None
     """The version of the label view that the labels come from."""
     as_of: int | None = None
@@ -238,6 +241,7 @@ def copy_table(spark: SparkSession, address: str | None, *, plan: SplitPlan, onl
         label_type=label_type,
         class_names={number: name for name, number in classes.items()},
         features=tuple(one.view.title for one in views),
+        stored=tuple(one.view for one in views if one.view.name in {pinned.name for pinned in plan.features}),
         label_view=relabelled[0].title if relabelled else None,
         as_of=as_of,
         sequence=sequence,

@@ -45,7 +45,7 @@ def open_metadata(spark: SparkSession, *, plan: SplitPlan, aside: str | None) ->
             )
         output.publish(copied, sums=added_up(found), sizes={row["file"]: row["rows"] for row in found})
     written = read_cache(spark, plan.metadata_out, plan=plan)
-    return replace(written, class_names=copied.class_names, warnings=copied.warnings, cache=None)
+    return replace(copied, rows=written.rows)
 
 
 def _belonging(spark: SparkSession, metadata: Metadata) -> Metadata:

@@ -16,20 +16,22 @@ from typing import Any
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
+from etl.attempt import Attempt
 from etl.errors import EtlError, OutputExistsError
-from etl.splits.attempt import Attempt
 from etl.splits.metadata import Metadata
 from etl.splits.plan import SplitPlan
 from etl.splits.positions import added_up
 from formats import croissant
 from formats.origin import code_version, created
 from formats.splits.dictionary import fingerprint_of, read_dictionary, write_dictionary
+from formats.splits.features import FOLDER as FEATURES
 from formats.splits.fingerprint import split_fingerprint
 from formats.splits.folder import SplitFolder, read_manifest
 from formats.stores.storage import Storage
 from schemas import FormatVersionError, SchemaError, SplitFile, SplitManifest, SplitPart
 from schemas.manifest import NAME as MANIFEST
 from schemas.manifest import NAMES as MANIFESTS
+from schemas.manifest import StoredFeature
 from schemas.splits import SPARK_SCHEMA, UNPLACED_SCHEMA
 
 PAGE = "_report.html"
@@ -47,6 +49,7 @@ _OLD = ("manifest.json", "report.html")  # as version 0.1 called them
 _BESIDE = re.compile(
     r"_?report\.html|_croissant\.json|\.(_?manifest\.json|_?report\.html|_croissant\.json)\.[0-9a-f.]+"
 )
+_VALUES = re.compile(r"[^/]+/split=[0-9]+/\.?part-.*\.parquet(\.crc)?")
 _SPLIT = re.compile(r"split=[0-9]+")
 _PART = re.compile(r"\.?part-.*\.parquet(\.crc)?")
 
@@ -83,6 +86,8 @@ class SplitOutput(Attempt):
             return True
         if _SPLIT.fullmatch(name):
             return all(_PART.fullmatch(file) for file in self._storage.files(name))
+        if name == FEATURES:
+            return all(_VALUES.fullmatch(file) for file in self._storage.files(name))
         return bool(_BESIDE.fullmatch(name))
 
     @property
@@ -99,14 +104,19 @@ class SplitOutput(Attempt):
         writer.parquet(self.aside("rows"))
         return spark.read.schema(SPARK_SCHEMA if has_position else UNPLACED_SCHEMA).parquet(self.aside("rows"))
 
-    def files(self) -> dict[int, list[SplitFile]]:
-        """The written files by split, with their numbers of rows from their footers."""
+    def files(self, of: str = "rows") -> dict[int, list[SplitFile]]:
+        """The written files by split, with their numbers of rows from their footers.
+
+        ``of`` is ``rows``, or the title of a feature view. Paths are those that the files will have in the folder.
+        """
         found: dict[int, list[SplitFile]] = defaultdict(list)
-        for path in self._storage.files(f"{self._attempt}/rows"):
+        before = "" if of == "rows" else f"{FEATURES}/{of}/"
+        for path in self._storage.files(f"{self._attempt}/{of}"):
             folder, _, name = path.partition("/")
             if _SPLIT.fullmatch(folder) and _PART.fullmatch(name) and name.endswith(".parquet"):
-                with self._storage.open(f"{self._attempt}/rows/{path}") as file:
-                    found[int(folder.partition("=")[2])].append(SplitFile(path, pq.read_metadata(file).num_rows))
+                with self._storage.open(f"{self._attempt}/{of}/{path}") as file:
+                    rows = pq.read_metadata(file).num_rows
+                found[int(folder.partition("=")[2])].append(SplitFile(before + path, rows))
         return found
 
     def publish(
@@ -117,10 +127,11 @@ class SplitOutput(Attempt):
         metadata: Metadata,
         warnings: Sequence[str],
         page: str,
+        stored: Sequence[StoredFeature] = (),
     ) -> SplitManifest:
         """Move the files into the folder, and write the manifest last. Files that it does not name are removed.
 
-        ``page`` is the report as HTML.
+        ``page`` is the report as HTML, and ``stored`` has the features whose values were written aside.
         """
         manifest = SplitManifest(
             data_table=str(metadata.data_table),
@@ -138,6 +149,7 @@ class SplitOutput(Attempt):
             as_of=metadata.as_of,
             sequence=metadata.sequence,
             unfinished=metadata.unfinished,
+            stored_features=tuple(stored),
             seed=plan.seed,
             options=plan.as_options(),
             splits=tuple(splits),
@@ -147,6 +159,10 @@ class SplitOutput(Attempt):
         named = {file.path for part in manifest.splits for file in part.files}
         for path in sorted(named):
             self._storage.move(f"{self._attempt}/rows/{path}", path)
+        values = {file.path for one in manifest.stored_features for part in one.splits for file in part.files}
+        for path in sorted(values):
+            self._storage.move(f"{self._attempt}/{path.removeprefix(f'{FEATURES}/')}", path)
+        named |= values
         self._storage.write_bytes(PAGE, page.encode())
         name = self.address.rpartition("/")[2]
         croissant.write(self._storage, croissant.SPLIT_NAME, croissant.split_croissant(manifest, name=name))
@@ -155,9 +171,10 @@ class SplitOutput(Attempt):
         for old in _OLD:
             self._storage.remove(old)
         self._remove_stale()
-        for folder in filter(_SPLIT.fullmatch, self._storage.names()):
-            for file in self._storage.files(folder):
-                if f"{folder}/{file}" not in named and _PART.fullmatch(file):
+        for folder in self._storage.names():
+            is_ours = _SPLIT.fullmatch(folder) or folder == FEATURES
+            for file in self._storage.files(folder) if is_ours else ():
+                if f"{folder}/{file}" not in named and (_PART.fullmatch(file) or _VALUES.fullmatch(file)):
                     self._storage.remove(f"{folder}/{file}")
         return manifest
 

@@ -18,7 +18,7 @@ LABELS = "labels"
 
 _NUMBER = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?|\.[0-9]{1,9}")
 _WEIGHT = re.compile(rf"(?P<name>.+?)=(?P<weight>{_NUMBER.pattern})(?:,|$)")  # a name may contain commas
-_MOST_SPLITS = 100  # each row is compared with the end of each split, in expressions that Spark compiles
+MOST_SPLITS = 100  # each row is compared with the end of each split, in expressions that Spark compiles
 
 Balance = str | tuple[Fraction, ...] | tuple[tuple[str, Fraction], ...]
 
@@ -112,12 +112,12 @@ class SplitPlan:
     ``uniform`` uses the same number of images of each class, and ``random`` draws a weight for each class from the
     seed; or it has one weight per class, in the order of class numbers or by name. ``per_class`` and ``limit`` cap the
     images of each class and of all splits. ``group_column`` keeps each group in one split. ``stratify`` has the columns
-    whose combinations are split exactly; None means the label, or the labels. ``where`` selects rows, and ``features``
-    are the versions of feature views whose fields it and other options name. ``label_view`` replaces the labels,
-    ``as_of`` takes images and labels of an earlier run, and ``skip_replaced`` leaves out those whose bytes no longer
-    exist, ``exclude`` leaves out the images of other splits, and ``pins`` and ``extend`` fix the split of some images.
-    ``dataset`` selects the class list; None means the dataset of the metadata table. Raises ValueError for invalid
-    options.
+    whose combinations are split exactly; None means the label, or the labels. ``where`` selects rows. ``features``
+    are feature views whose values are stored beside the split; conditions use these versions. ``label_view`` replaces
+    the labels, ``as_of`` takes images and labels of an earlier run, and ``skip_replaced`` leaves out those whose bytes
+    no longer exist, ``exclude`` leaves out the images of other splits, and ``pins`` and ``extend`` fix the split of
+    some images. ``dataset`` selects the class list; None means the dataset of the metadata table. Raises ValueError for
+    invalid options.
     """
 
     data_table: TableName | None = None
@@ -170,6 +170,8 @@ class SplitPlan:
         for name, given in of_table.items():
             if self.metadata_in and given:
                 raise ValueError(f"Wanted {name} or a metadata cache, which has labels and columns. Found: both")
+        if self.features:
+            self._check_stored()
         self._check_shares()
         self._check_others()
         self._check_balance()
@@ -182,15 +184,23 @@ class SplitPlan:
         if not -(1 << 63) <= self.seed < 1 << 63:
             raise ValueError(f"Wanted a seed of 64 bits. Found: {self.seed}")
 
+    def _check_stored(self) -> None:
+        from formats.splits.dictionary import is_dictionary  # takes a third of a second to import
+
+        if not self.has_position:
+            raise ValueError("Wanted positions, by which the values of --features are stored. Found: --no-position")
+        if self.out is not None and is_dictionary(self.out):
+            raise ValueError(f"Wanted a folder for the split, which can store --features. Found: {self.out}")
+
     def _check_shares(self) -> None:
         ratios = self.ratios
         if ratios is not None and (not ratios or not all(ratio > 0 for ratio in ratios)):
             raise ValueError(f"Wanted split ratios above 0. Found: {listed(ratios)}")
-        if ratios is not None and len(ratios) > _MOST_SPLITS:
-            raise ValueError(f"Wanted at most {_MOST_SPLITS:,} splits. Found: {len(ratios):,} ratios")
+        if ratios is not None and len(ratios) > MOST_SPLITS:
+            raise ValueError(f"Wanted at most {MOST_SPLITS:,} splits. Found: {len(ratios):,} ratios")
         if self.folds is not None:
-            if not 2 <= self.folds <= _MOST_SPLITS:
-                raise ValueError(f"Wanted from 2 to {_MOST_SPLITS:,} folds. Found: {self.folds}")
+            if not 2 <= self.folds <= MOST_SPLITS:
+                raise ValueError(f"Wanted from 2 to {MOST_SPLITS:,} folds. Found: {self.folds}")
             for given, name in ((ratios, "--split-ratio"), (self.pins, "--pin"), (self.extend, "--extend")):
                 if given:
                     raise ValueError(f"Wanted folds, which have equal shares, or {name}. Found: both")

@@ -8,7 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TypeVar
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from etl.errors import TableError
@@ -25,13 +25,15 @@ from etl.splits.metadata import Metadata, first_expiry
 from etl.splits.metadata_reading import check_sample, checked, open_metadata
 from etl.splits.output import DictionaryOutput, SplitOutput, check_parts, parts
 from etl.splits.page.document import render
-from etl.splits.plan import LABELS, USUAL_RATIOS, SplitPlan, parse_numbers
+from etl.splits.plan import LABELS, MOST_SPLITS, USUAL_RATIOS, SplitPlan, parse_numbers
 from etl.splits.positions import summarise
 from etl.splits.report import SplitReport, page_facts, report
+from etl.splits.stored_features import by_position, stored_feature, write_values
 from etl.splits.taking_part import candidates, dealing_seed, is_plain, of_others, open_other
 from formats.sizes import counted
 from formats.splits.dictionary import MAX_ROWS, is_dictionary
 from schemas import SplitManifest
+from schemas.features import FeatureView
 from schemas.tables import LOOK_ALIKES
 
 log = logging.getLogger("imagestrata.split")
@@ -84,6 +86,15 @@ def run(spark: SparkSession, *, plan: SplitPlan) -> SplitReport:
             plan=plan,
             label_type=metadata.label_type,
         )
+        stored = [
+            stored_feature(
+                view,
+                _write_values(spark, written, metadata=metadata, view=view, address=output.aside(view.title)),
+                parts=found,
+                files=output.files(view.title),
+            )
+            for view in metadata.stored
+        ]
         check_parts(found, sizes=dealt.sizes, counts=dealt.counts)
         unchecked = check_sample(
             spark, written, metadata=metadata, sizes=dealt.sizes, is_cached=plan.metadata_in is not None
@@ -92,7 +103,9 @@ def run(spark: SparkSession, *, plan: SplitPlan) -> SplitReport:
         metadata = replace(metadata, expires=expires)
         warnings = [*dealt.warnings, *_of_leaks(leaks), *unchecked, *_of_expiry(expiring, expires)]
         facts = page_facts(plan, dealt, metadata=metadata, ratios=ratios, parts=found, leaks=leaks, warnings=warnings)
-        published = output.publish(found, plan=plan, metadata=metadata, warnings=warnings, page=render(facts))
+        published = output.publish(
+            found, plan=plan, metadata=metadata, warnings=warnings, page=render(facts), stored=stored
+        )
         return report(
             dealt,
             metadata=metadata,
@@ -102,6 +115,16 @@ def run(spark: SparkSession, *, plan: SplitPlan) -> SplitReport:
             warnings=warnings,
             seconds=time.monotonic() - started,
         )
+
+
+def _write_values(
+    spark: SparkSession, written: DataFrame, *, metadata: Metadata, view: FeatureView, address: str
+) -> list[Row]:
+    """Write the values of a view for the rows of splits."""
+    log.info("store %s", view.title)
+    rows = written.transform(by_position, values=metadata.rows, view=view)
+    with files_side_by_side(spark, MOST_SPLITS):
+        return write_values(spark, rows, view=view, address=address)
 
 
 def explain(spark: SparkSession, *, plan: SplitPlan) -> SplitReport:

@@ -5,17 +5,19 @@
     $IMAGESTRATA_CACHE/
       FINGERPRINT/ids          uint8 (n, 16), by position
       FINGERPRINT/labels       int32 (n,), by position
+      FINGERPRINT/values       of a feature instead of a split: its values by position
       FINGERPRINT.lock         held by the one process of a host that builds
       FINGERPRINT.HOST.PID/    incomplete; what a killed builder left is removed by the next one
 
-A cache is used if both files exist with the right sizes. They appear in one step, when their bytes are on the disk.
+A cache is used if all files exist with the right sizes. They appear in one step, when their bytes are on the disk.
 Their contents are not verified at each opening, which would read all of them: if you doubt them, remove the folder.
 """
 
+import math
 import os
 import shutil
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -28,7 +30,10 @@ from formats.durability import sync, sync_files
 from formats.errors import FormatsError, StorageError
 from schemas.splits import ID_BYTES
 
-_LABEL_BYTES = 4
+Layout: TypeAlias = Mapping[str, tuple[tuple[int, ...], Any]]
+"""The arrays of a cache by name: shape and dtype."""
+
+Arrays: TypeAlias = dict[str, NDArray[Any]]
 
 Fill: TypeAlias = Callable[[NDArray[np.uint8], NDArray[np.int32]], None]
 """Writes all ids, uint8 ``(n, 16)``, and labels, int32 ``(n,)``, into arrays of zeros, or raises."""
@@ -82,18 +87,45 @@ def cached_rows(cache: str | os.PathLike[str] | None, *, fingerprint: str, rows:
     Raises:
         StorageError: The cache cannot be written, or the disk is full.
     """
+    layout: Layout = {"ids": ((rows, ID_BYTES), np.uint8), "labels": ((rows,), np.int32)}
+    found = cached_arrays(
+        cache, fingerprint=fingerprint, layout=layout, fill=lambda arrays: fill(arrays["ids"], arrays["labels"])
+    )
+    return SplitRows(found["ids"], found["labels"])
+
+
+def cached_arrays(
+    cache: str | os.PathLike[str] | None, *, fingerprint: str, layout: Layout, fill: Callable[[Arrays], None]
+) -> Arrays:
+    """Arrays from the cache; they are written there first if they are missing.
+
+    Processes of a host that need them at the same time wait for the one that writes.
+
+    Args:
+        cache: The folder of opened splits; None for `cache_folder`.
+        fingerprint: The fingerprint of what they contain.
+        layout: The arrays.
+        fill: Writes into arrays of zeros, or raises.
+
+    Returns:
+        The arrays by name, read-only and memory-mapped.
+
+    Raises:
+        StorageError: The cache cannot be written, or the disk is full.
+    """
     folder = Path(cache or cache_folder()) / fingerprint
     try:
-        if not _is_whole(folder, rows):
+        if not _is_whole(folder, layout):
             folder.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(f"{folder}.lock"):
-                if not _is_whole(folder, rows):
-                    _build(folder, rows, fill)
-        return _map(folder, rows)
+                if not _is_whole(folder, layout):
+                    _build(folder, layout, fill)
+        return {name: _map(folder / name, *array) for name, array in layout.items()}
     except FormatsError:
         raise
     except (OSError, NotImplementedError) as error:  # the latter from a file system without locks
-        size = (ID_BYTES + _LABEL_BYTES) * rows / 1e6
+        size = sum(_size(*array) for array in layout.values()) / 1e6
+        rows = next(iter(layout.values()))[0][0]
         raise StorageError(
             f"Wanted a cache of {size:,.1f} MB for {rows:,} rows in {folder.parent}. Found: {error}. {_ANOTHER}"
         ) from error
@@ -102,7 +134,7 @@ def cached_rows(cache: str | os.PathLike[str] | None, *, fingerprint: str, rows:
 _ANOTHER = "Make room, or name another folder: cache=... when you open a split, or $IMAGESTRATA_CACHE."
 
 
-def _build(folder: Path, rows: int, fill: Fill) -> None:
+def _build(folder: Path, layout: Layout, fill: Callable[[Arrays], None]) -> None:
     """Write files aside, sync them, and rename them. Under the lock, everything aside is left over."""
     ours = f"{folder.name}.{socket.gethostname()}"  # hosts may share a folder without sharing locks
     for left in folder.parent.glob(f"{ours}.*"):
@@ -110,13 +142,12 @@ def _build(folder: Path, rows: int, fill: Fill) -> None:
     aside = folder.with_name(f"{ours}.{os.getpid()}")
     try:
         aside.mkdir()
-        ids = _create(aside / "ids", (rows, ID_BYTES), np.uint8)
-        labels = _create(aside / "labels", (rows,), np.int32)
-        fill(ids, labels)
-        del ids, labels
+        arrays = {name: _create(aside / name, *array) for name, array in layout.items()}
+        fill(arrays)
+        arrays.clear()
         # Else a power cut could leave zeros in files of the right size.
-        sync_files(str(aside / name) for name in ("ids", "labels"))
-        if not _is_whole(folder, rows):  # else another host was first
+        sync_files(str(aside / name) for name in layout)
+        if not _is_whole(folder, layout):  # else another host was first
             shutil.rmtree(folder, ignore_errors=True)
             os.rename(aside, folder)
             sync(folder.parent)
@@ -124,7 +155,7 @@ def _build(folder: Path, rows: int, fill: Fill) -> None:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def _create(path: Path, shape: tuple[int, ...], dtype: type[np.generic]) -> NDArray[Any]:
+def _create(path: Path, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
     """A new file as a writable array of zeros; an empty file cannot be mapped.
 
     Its space is allocated now: a page for which there is no space later would end the process with SIGBUS.
@@ -132,20 +163,20 @@ def _create(path: Path, shape: tuple[int, ...], dtype: type[np.generic]) -> NDAr
     with open(path, "wb") as file:
         if 0 in shape:
             return np.empty(shape, dtype=dtype)
-        os.posix_fallocate(file.fileno(), 0, int(np.prod(shape)) * np.dtype(dtype).itemsize)
+        os.posix_fallocate(file.fileno(), 0, _size(shape, dtype))
     return np.memmap(path, dtype=dtype, mode="r+", shape=shape)
 
 
-def _is_whole(folder: Path, rows: int) -> bool:
+def _size(shape: tuple[int, ...], dtype: Any) -> int:
+    return int(math.prod(shape) * np.dtype(dtype).itemsize)
+
+
+def _is_whole(folder: Path, layout: Layout) -> bool:
     try:
-        sizes = (folder / "ids").stat().st_size, (folder / "labels").stat().st_size
+        return all((folder / name).stat().st_size == _size(*array) for name, array in layout.items())
     except OSError:
         return False
-    return sizes == (ID_BYTES * rows, _LABEL_BYTES * rows)
 
 
-def _map(folder: Path, rows: int) -> SplitRows:
-    if not rows:
-        return SplitRows(np.empty((0, ID_BYTES), np.uint8), np.empty(0, np.int32))
-    ids = np.memmap(folder / "ids", dtype=np.uint8, mode="r", shape=(rows, ID_BYTES))
-    return SplitRows(ids, np.memmap(folder / "labels", dtype=np.int32, mode="r", shape=(rows,)))
+def _map(path: Path, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+    return np.empty(shape, dtype) if 0 in shape else np.memmap(path, dtype=dtype, mode="r", shape=shape)

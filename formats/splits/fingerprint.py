@@ -16,7 +16,7 @@ FORMAT = 1
 SUM_SEEDS = (0x1C0FFEE, 0x2C0FFEE)
 """Prepended to (id, label, position) as an int64 column, for two independent row hashes with Spark's one function."""
 
-_AFTER_SEEDS = tuple(int(xxhash64([np.array([seed], dtype=np.int64)])[0]) for seed in SUM_SEEDS)
+AFTER_SEEDS = tuple(int(xxhash64([np.array([seed], dtype=np.int64)])[0]) for seed in SUM_SEEDS)
 """The hash of that column, which is the same in each row: the seed of the next."""
 
 
@@ -31,7 +31,7 @@ def row_sums(ids: NDArray[np.uint8], labels: NDArray[np.int32], positions: NDArr
     Returns:
         Two numbers from 0 to 2**64 - 1.
     """
-    first, second = (xxhash64([ids, labels, positions], seed=seed).view(np.uint64) for seed in _AFTER_SEEDS)
+    first, second = (xxhash64([ids, labels, positions], seed=seed).view(np.uint64) for seed in AFTER_SEEDS)
     return int(first.sum(dtype=np.uint64)), int(second.sum(dtype=np.uint64))
 
 

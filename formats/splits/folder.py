@@ -7,6 +7,7 @@
       _report.html                the report, for people
       split=0/part-*.parquet      id, label, position
       split=1/part-*.parquet
+      _features/                  values of features by position; see formats.splits.features
 
 Version 0.1 wrote ``manifest.json`` and ``report.html``. Such folders can be read. If a folder has both manifests,
 because a run that replaced it was killed, ``_manifest.json`` counts.
@@ -24,6 +25,7 @@ from numpy.typing import NDArray
 
 from formats.errors import DamagedError, NotASplitError, StorageError
 from formats.splits.cache import SplitRows, cached_rows
+from formats.splits.features import FieldFiles, find_field
 from formats.splits.fingerprint import row_sums, split_fingerprint
 from formats.splits.seeded_order import SeededOrder
 from formats.stores.storage import Storage
@@ -125,6 +127,17 @@ class SplitFolder:
                     row = int(rows[0])
                     return int(labels[row]), int(positions[0][row]) if positions else None
         return None
+
+    def feature(self, index: int, field: str) -> FieldFiles | None:
+        """The files of a numeric field of a feature for one split; None if the split was made without it.
+
+        Raises IndexError.
+        """
+        stored = find_field(self.manifest.stored_features, field)
+        part = self.part(index)
+        if stored is None:
+            return None
+        return FieldFiles(storage=self._storage, part=part, stored=stored, field=field)
 
     def _fill(
         self, ids: NDArray[np.uint8], labels: NDArray[np.int32], part: SplitPart, pool: ThreadPoolExecutor

@@ -3,12 +3,13 @@
 import os
 import sys
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
@@ -27,6 +28,7 @@ from loader.options import check_int, check_seconds
 from loader.prefetch.engine import FetchEngine
 from loader.prefetch.fetcher import Fetcher
 from loader.prefetch.split_batches import batcher_of, read_batch
+from loader.prefetch.split_features import open_features
 from loader.splits import Split
 
 _ADVICE = "Leave it out with torch.utils.data.Subset."
@@ -37,7 +39,7 @@ class ImageDataset(Dataset[Any]):
 
     ``dataset[i]`` is ``(image, label)`` of position i of the split. The image is an RGB image of PIL, or the result of
     ``transform``. The label is an int, an encoded mask or array, or the result of ``target_transform``. A split without
-    labels gives only images.
+    labels gives only images. The values of ``features`` follow as tensors, in their order.
 
     Your sampler chooses the order and distributes samples to ranks. Use this dataset with tools that work by index,
     such as accelerate's ``prepare``, Hugging Face's ``Trainer`` and torch's samplers. A source with `TorchDataset`
@@ -52,6 +54,7 @@ class ImageDataset(Dataset[Any]):
             its files.
         transform: Called with each RGB image of PIL.
         target_transform: Called with each label.
+        features: Features that the split was made with (``split.py --features``).
         hosts: Cassandra's contact points: a name or address, or a list of them, without ports. By default the
             Cassandra that ``imagestrata up`` started.
         port: Cassandra's port, by default 9042, or that of this Cassandra.
@@ -77,6 +80,7 @@ class ImageDataset(Dataset[Any]):
         transform: Callable[[Any], Any] | None = None,
         target_transform: Callable[[Any], Any] | None = None,
         *,
+        features: Sequence[str] = (),
         hosts: str | Sequence[str] | None = None,
         port: int | None = None,
         memory_budget: int = 256_000_000,
@@ -96,6 +100,7 @@ class ImageDataset(Dataset[Any]):
             if function is not None and not callable(function):
                 raise OptionError(f"Wanted {name} as a function. Found: {function!r}")
         self.split, self.transform, self.target_transform = split, transform, target_transform
+        self._features = open_features(split, features)
         self._where = ""
         self._make_fetcher: Callable[[], Fetcher]
         if isinstance(split, Folder):
@@ -121,10 +126,11 @@ class ImageDataset(Dataset[Any]):
         self._closing = weakref.finalize(self, _close, self._engines)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_engines", "_closing")}
+        kept = {name: value for name, value in self.__dict__.items() if name not in ("_engines", "_closing")}
+        return kept | {"_features": tuple(self._features)}  # not the arrays
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+        self.__dict__.update(state, _features=open_features(state["split"], state["_features"]))
         self._begin()
 
     def __repr__(self) -> str:
@@ -153,14 +159,14 @@ class ImageDataset(Dataset[Any]):
         positions = [self._position(index) for index in indices]
         if not positions:
             return []
-        batch = read_batch(self._engine(), self.split, np.array(positions, dtype=np.int64))
+        batch = read_batch(self._engine(), self.split, np.array(positions, dtype=np.int64), features=self._features)
         labels: Sequence[Any] = batch.label_blobs or batch.labels.tolist()
         images = [self._decoded(batch, place) for place in range(len(batch))]
-        if not labels:
-            return images
-        if self.target_transform is not None:
+        if labels and self.target_transform is not None:
             labels = list(map(self.target_transform, labels))
-        return [Sample(pair) for pair in zip(images, labels, strict=True)]
+        features = [torch.from_numpy(values) for values in batch.features.values()]
+        columns: list[Iterable[Any]] = [images, *([labels] if labels else []), *features]
+        return [Sample(sample) for sample in zip(*columns, strict=True)] if len(columns) > 1 else images
 
     def close(self) -> None:
         """Close this process's connections. You may call it twice. Reading raises `ClosedError` afterwards."""

@@ -36,8 +36,8 @@ class GenericIterator:
 
     Args:
         source: The source.
-        graph: Called while the pipeline is defined, with what `Source.read` gives (images, labels, metadata). It
-            returns as many outputs as there are ``names``.
+        graph: Called while the pipeline is defined, with what `Source.read` gives (images, labels, metadata,
+            features). It returns as many outputs as there are ``names``.
         names: The names of the outputs.
         device_id: The GPU that DALI uses; None for the CPU alone, which needs no GPU.
         num_threads: DALI's threads.
@@ -191,8 +191,8 @@ class ClassificationIterator(GenericIterator):
     """Decoded, cropped and normalised batches of a source: ``(images, labels)``, one epoch a pass.
 
     ``images`` is float32 ``(b, 3, size, size)``, RGB, ``(value / 255 - mean) / std`` for each channel; ``labels`` is
-    int64 ``(b,)``. The last batch of an epoch may be smaller. Passes, states, seeds and errors are as in
-    `GenericIterator`.
+    int64 ``(b,)``. The source's features follow, in their order. The last batch of an epoch may be smaller.
+    Passes, states, seeds and errors are as in `GenericIterator`.
 
     Args:
         source: The source; its labels must be class numbers.
@@ -251,8 +251,9 @@ class ClassificationIterator(GenericIterator):
                 mean=mean,
                 std=std,
                 is_on_gpu=device_id is not None,
+                are_vectors=[column.ndim == 2 for column in source.features.values()],
             ),
-            names=("images", "labels"),
+            names=("images", "labels", *source.features),
             device_id=device_id,
             num_threads=num_threads,
             output=output,
@@ -270,7 +271,7 @@ class ClassificationIterator(GenericIterator):
 def classification(
     files: Any,
     labels: Any,
-    *_: Any,
+    *rest: Any,
     size: int,
     train: bool,
     crop_area: Sequence[float] = _CROP_AREA,
@@ -278,8 +279,12 @@ def classification(
     mean: Sequence[float] = _IMAGENET_MEAN,
     std: Sequence[float] = _IMAGENET_STD,
     is_on_gpu: bool = False,
-) -> tuple[Any, Any]:
-    """The graph of `ClassificationIterator`: images and labels from files and labels."""
+    are_vectors: Sequence[bool] = (),
+) -> tuple[Any, ...]:
+    """The graph of `ClassificationIterator`: images, labels and features from files, labels and the rest.
+
+    The last outputs of the source are features; ``are_vectors`` says of each whether it is a vector.
+    """
     fn, types = dali("fn"), dali("types")
     device = "mixed" if is_on_gpu else "cpu"
     if train:
@@ -308,7 +313,9 @@ def classification(
         mirror=flip,
     )
     labels = fn.cast(fn.squeeze(labels, axes=[0]), dtype=types.INT64)
-    return images, labels.gpu() if is_on_gpu else labels
+    features = zip(rest[len(rest) - len(are_vectors) :], are_vectors, strict=True)
+    others = [labels, *(one if is_vector else fn.squeeze(one, axes=[0]) for one, is_vector in features)]
+    return images, *(one.gpu() if is_on_gpu else one for one in others)
 
 
 def _augmentation_seed(seed: int, rank: int, epoch: int, step: int) -> int:

@@ -34,7 +34,8 @@ class TorchDataset(IterableDataset[Any]):
 
     With a ``transform``, a batch is ``(images, labels)``: the transformed images, put together by torch's
     ``default_collate``, and int64 labels ``(b,)``, or the encoded masks or arrays of a split that has these. A split
-    without labels gives the images alone. Without a transform, batches are `Batch` objects.
+    without labels gives the images alone. The source's features follow as tensors, in their order. Without a
+    transform, batches are `Batch` objects.
 
     Each pass is the next epoch, starting with the source's first one, with and without ``persistent_workers``;
     `set_epoch` chooses another. Worker j of k delivers steps j, j + k, j + 2k, ... of the rank with its own source,
@@ -242,7 +243,10 @@ def _refuse(error: LoaderError) -> NoReturn:
 
 
 def _transformed(batch: Batch, images: list[Any]) -> Any:
-    together = collated(images)
+    found = [collated(images)]
     if len(batch.labels):
-        return together, torch.from_numpy(batch.labels).to(torch.int64)
-    return (together, batch.label_blobs) if batch.label_blobs else together
+        found.append(torch.from_numpy(batch.labels).to(torch.int64))
+    elif batch.label_blobs:
+        found.append(batch.label_blobs)
+    found += [torch.from_numpy(values) for values in batch.features.values()]
+    return tuple(found) if len(found) > 1 else found[0]

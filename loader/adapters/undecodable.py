@@ -66,6 +66,7 @@ def _taken(batch: Batch, places: Sequence[int]) -> Batch:
         positions=batch.positions[places],
         label_blobs=of(batch.label_blobs),
         metadata={name: of(values) for name, values in batch.metadata.items()},
+        features={name: values[places] for name, values in batch.features.items()},
     )
 
 

@@ -1,6 +1,7 @@
 """The batches of a split: from the steps of its plan to ids, and from what was read to `Batch`."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +10,7 @@ from loader.batch import Batch
 from loader.order.schedule import Step
 from loader.prefetch.batcher import Batcher, Filled, InOrder, OutOfOrder
 from loader.prefetch.engine import FetchEngine
+from loader.prefetch.split_features import gathered
 from loader.splits import Split
 
 _REORDER = 4096
@@ -35,7 +37,13 @@ def steps_of(rows: int, *, batch_size: int) -> Iterator[Step]:
         yield Step(number, np.arange(start, min(start + batch_size, rows), dtype=np.int64), 0)
 
 
-def read_batch(engine: FetchEngine, split: Split, positions: NDArray[np.int64]) -> Batch:
+def read_batch(
+    engine: FetchEngine,
+    split: Split,
+    positions: NDArray[np.int64],
+    *,
+    features: Mapping[str, NDArray[Any]] | None = None,
+) -> Batch:
     """The images at some positions of a split, read in parallel. Raises what reading raises."""
     stream = engine.stream(iter([iter([Step(0, positions, 0)])]))
     try:
@@ -43,11 +51,19 @@ def read_batch(engine: FetchEngine, split: Split, positions: NDArray[np.int64]) 
     finally:
         stream.close()
     assert filled is not None
-    return batch_of(filled, 0, split=split)
+    return batch_of(filled, 0, split=split, features=features)
 
 
-def batch_of(filled: Filled, epoch: int, /, *, split: Split, metadata: Sequence[str] = ()) -> Batch:
-    """The `Batch` of what was read, with the split's labels."""
+def batch_of(
+    filled: Filled,
+    epoch: int,
+    /,
+    *,
+    split: Split,
+    metadata: Sequence[str] = (),
+    features: Mapping[str, NDArray[Any]] | None = None,
+) -> Batch:
+    """The `Batch` of what was read, with the split's labels and the features at the samples' positions."""
     samples = filled.samples
     positions = np.array([one.position for one in samples], dtype=np.int64)
     labels = np.empty(0, dtype=np.int32)
@@ -65,4 +81,5 @@ def batch_of(filled: Filled, epoch: int, /, *, split: Split, metadata: Sequence[
         repeats=filled.repeats,
         label_blobs=[one.label for one in samples if isinstance(one.label, bytes)],
         metadata={name: [one.metadata[place] for one in samples] for place, name in enumerate(metadata)},
+        features=gathered(features or {}, positions),
     )

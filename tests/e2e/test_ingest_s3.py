@@ -10,7 +10,7 @@ from formats.stores.s3 import S3Access
 from formats.stores.storage import Storage
 from imagestrata.devstack.servers.s3 import S3
 from jobs import ingest as job
-from jobs.failures import executor_error
+from jobs.messages import executor_error
 from tests.support.s3_access import use
 from tests.support.trees import before_writing, picture, plan_maker
 

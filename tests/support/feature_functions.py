@@ -61,3 +61,8 @@ def vector(image: np.ndarray) -> np.ndarray | None:
 
 def unclear(image):  # type: ignore[no-untyped-def]
     return 1
+
+
+def kinds(image: bytes) -> dict[str, bool | float | bytes]:
+    """Values of more types."""
+    return {"flag": len(image) % 2 == 0, "ratio": len(image) / 7, "blob": image[:5]}

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from loader import DeletedImageError, MissingImageError, Split
 from loader.prefetch.fetcher import Label
+from loader.prefetch.split_features import open_features
 from loader.source import Options, Source
 from loader.sources import parts_by_id
 
@@ -60,9 +61,11 @@ class RowSource(Source):
         labels: Mapping[UUID, Label] | None = None,
         notes: Mapping[UUID, tuple[Any, ...]] | None = None,
         metadata: Sequence[str] = (),
+        features: Sequence[str] = (),
         **options: Any,
     ) -> None:
         rows_given = {"rows": rows, "labels": labels, "notes": notes, "metadata": metadata}
+        rows_given["features"] = features
         by_id = {
             name: options.pop(name, usual)
             for name, usual in (("in_order", True), ("on_missing", "raise"), ("max_missing", 0.01))
@@ -75,7 +78,9 @@ class RowSource(Source):
         make_fetcher = partial(RowFetcher, rows, labels or {}, notes or {})
         super().__init__(
             split,
-            **parts_by_id(split, make_fetcher, checked, **by_id, metadata=tuple(metadata)),
+            **parts_by_id(
+                split, make_fetcher, checked, **by_id, metadata=tuple(metadata), features=open_features(split, features)
+            ),
             has_detected_ranks=False,
             remake=partial(RowSource, split, **rows_given, **vars(checked), **by_id),
         )

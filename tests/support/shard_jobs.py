@@ -11,7 +11,7 @@ import etl.shards.sharding as job
 from etl.errors import EtlError
 from etl.shards.plan import ShardPlan
 from etl.sources.plan import SourcePlan
-from jobs.failures import executor_error
+from jobs.messages import executor_error
 from tests.support.pictures import texture
 from tests.support.trees import plant
 

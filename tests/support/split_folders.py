@@ -11,9 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from formats.splits.features import field_fingerprint, is_numeric, value_sums
 from formats.splits.fingerprint import row_sums, split_fingerprint
 from schemas import Columns, SplitFile, SplitManifest, SplitPart
-from schemas.manifest import NAME
+from schemas.features import vector_length
+from schemas.manifest import NAME, FeaturePart, StoredFeature
 from schemas.splits import ARROW_SCHEMA
 
 Rows = tuple[Sequence[uuid.UUID], Sequence[int]]
@@ -43,8 +45,12 @@ def write_split_folder(
     has_position: bool = True,
     metadata_table: str = "test.metadata",
     options: Mapping[str, Any] | None = None,
+    features: Mapping[str, tuple[str, Sequence[Any]]] | None = None,
 ) -> Path:
-    """Write a split folder; its rows are distributed over some files, in a mixed order."""
+    """Write a split folder; its rows are distributed over some files, in a mixed order.
+
+    ``features`` has, by name, the type and the values of each split by position.
+    """
     parts = []
     for index, (ids, labels) in enumerate(splits):
         rows, numbers = len(ids), np.asarray(labels, dtype=np.int32)
@@ -74,6 +80,33 @@ def write_split_folder(
         created="2026-01-01T00:00:00+00:00",
         code_version="test",
         has_position=has_position,
+        stored_features=tuple(
+            _write_feature(folder, name, kind, values, parts=parts, files=files)
+            for name, (kind, values) in (features or {}).items()
+        ),
     )
     (folder / NAME).write_text(manifest.to_json(), encoding="utf-8")
     return folder
+
+
+_ARROW = {"boolean": pa.bool_(), "int": pa.int32(), "bigint": pa.int64(), "float": pa.float32(), "double": pa.float64()}
+
+
+def _write_feature(
+    folder: Path, name: str, kind: str, values: Sequence[Any], *, parts: Sequence[SplitPart], files: int
+) -> StoredFeature:
+    view, found = f"{name}@v1", []
+    for part, of_part in zip(parts, values, strict=True):
+        written = []
+        for number, chunk in enumerate(np.array_split(np.random.default_rng(3).permutation(part.rows), files)):
+            path = f"_features/{view}/split={part.index}/part-{number:05d}.parquet"
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            is_vector = vector_length(kind) is not None
+            rows = [of_part[row].tobytes() if is_vector else of_part[row] for row in chunk]
+            column = pa.array(rows, pa.binary() if is_vector else _ARROW.get(kind, pa.string()))
+            pq.write_table(pa.table({"position": pa.array(chunk, pa.int64()), name: column}), folder / path)
+            written.append(SplitFile(path, len(chunk)))
+        sums = value_sums(np.arange(part.rows, dtype=np.int64), np.asarray(of_part)) if is_numeric(kind) else (0, 0)
+        printed = field_fingerprint(split=part.fingerprint, view=view, field=name, kind=kind, rows=part.rows, sums=sums)
+        found.append(FeaturePart(fingerprints={name: printed}, files=tuple(written)))
+    return StoredFeature(view=view, fields={name: kind}, splits=tuple(found))

@@ -17,7 +17,7 @@ from etl.secrets import PROPERTIES
 from imagestrata import hub
 from jobs import arguments, cache_rows, delete, featurize, ingest, relabel, shard, split, verify
 from loader.order.state import State
-from schemas import cache, datasets, manifest, shards
+from schemas import cache, datasets, manifest, offline, shards
 
 ROOT = Path(__file__).resolve().parents[3]
 REFERENCE = ROOT / "docs" / "reference"
@@ -58,7 +58,8 @@ def test_every_public_name_is_in_the_reference(package: Any) -> None:
 @pytest.mark.parametrize(
     ("heading", "classes"),
     [
-        ("Split manifest", (manifest.SplitManifest, manifest.SplitPart)),
+        ("Split manifest", (manifest.SplitManifest, manifest.SplitPart, manifest.StoredFeature, manifest.FeaturePart)),
+        ("Features as Parquet", (offline.OfflineManifest, offline.OfflineView)),
         ("Cache manifest", (cache.CacheManifest,)),
         ("Shard manifest", (shards.ShardManifest, shards.Shard)),
         ("Version manifest", (datasets.DatasetVersion,)),

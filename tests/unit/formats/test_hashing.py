@@ -31,9 +31,9 @@ def test_rows_hash_as_the_reference_does(rows: list[tuple[bytes, int, int]]) -> 
     assert xxhash64([ids, labels, positions]).tolist() == expected
 
 
-@pytest.mark.parametrize("width", [8, 16, 24])
+@pytest.mark.parametrize("width", [4, 8, 12, 16, 24, 28, 32, 36, 60, 64, 100, 2048])
 def test_bytes_of_each_width_hash_as_the_reference_does(width: int) -> None:
-    row = bytes(range(200, 200 + width))
+    row = bytes(number % 251 for number in range(200, 200 + width))
     assert xxhash64([np.frombuffer(row, dtype=np.uint8).reshape(1, width)]).tolist() == [reference(row)]
 
 
@@ -52,7 +52,7 @@ def test_hashes_match_values_computed_by_spark() -> None:
     assert xxhash64([np.array([1], dtype=np.int64)])[0] == -7001672635703045582
 
 
-@pytest.mark.parametrize("column", [np.zeros(2), np.zeros((2, 12), np.uint8), np.zeros((2, 32), np.uint8)])
+@pytest.mark.parametrize("column", [np.zeros(2), np.zeros((2, 6), np.uint8)])
 def test_other_columns_are_refused(column: np.ndarray) -> None:
     with pytest.raises(TypeError, match="Found: "):
         xxhash64([column])

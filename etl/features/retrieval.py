@@ -1,0 +1,151 @@
+"""The values of features: of all images, of some images by id, and as they were known at a point in time."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from etl.cassandra.control import Control
+from etl.cassandra.tables import read_table, uuid_bytes
+from etl.errors import TableError
+from etl.features.columns import Fields, find_fields
+from etl.features.history import KnownValues, known_at, points_in_time
+from schemas import Columns, TableName
+from schemas.features import FeatureView, ViewName, vector_length
+from schemas.tables import check_column
+
+TIMES = ("sequence", "event_timestamp", "created_timestamp")
+"""The run that wrote an image's bytes, that run's clock, and when the value was computed."""
+
+
+def current_values(
+    spark: SparkSession, control: Control, view: FeatureView, *, metadata: TableName, columns: Columns
+) -> DataFrame:
+    """The values that the images of a table have now.
+
+    Args:
+        spark: The session.
+        control: The session for small queries.
+        view: The feature view.
+        metadata: The metadata table.
+        columns: The names of its columns.
+
+    Returns:
+        ``id`` (16 bytes), the columns of `TIMES` and the fields: a row for each image whose value was computed from the
+        bytes that it has now. Fields are null if they could not be computed.
+    """
+    table = view.table_of(metadata)
+    newest = read_table(spark, table, columns=["id", *TIMES, "sha256", *view.fields]).transform(known_at)
+    has_digest = "sha256" in (control.columns(metadata) or {})
+    images = read_table(spark, metadata, columns=[columns.id, *(["sha256"] if has_digest else [])])
+    images = images.select(F.col(columns.id).alias("image"), *([F.col("sha256").alias("now")] if has_digest else []))
+    is_same = F.col("id") == F.col("image")
+    if has_digest:
+        is_same &= F.col("sha256").eqNullSafe(F.col("now"))
+    return newest.join(images, on=is_same).select(uuid_bytes("id").alias("id"), *TIMES, *view.fields)
+
+
+def online_features(
+    control: Control,
+    ids: Iterable[UUID],
+    *,
+    metadata: TableName,
+    views: Sequence[str],
+    columns: Columns | None = None,
+) -> list[dict[str, Any]]:
+    """The values of some images, by id. Feast calls this ``get_online_features``.
+
+    Args:
+        control: A session: ``with Control.from_spark(spark) as control``.
+        ids: The ids of the images.
+        metadata: The metadata table.
+        views: The feature views, as ``NAME`` (the newest version with values) or ``NAME@vN``.
+        columns: The names of the metadata table's columns.
+
+    Returns:
+        For each id in its order, ``id`` and the fields of all views; vectors are float32 arrays. A value is None if it
+        could not be computed, was not computed yet for the bytes that the image has now, or there is no such image.
+
+    Raises:
+        TableError: A view has no values for this table, or is computed when it is read.
+        UnreachableError: The servers did not answer.
+    """
+    wanted = list(ids)
+    keys = [(one,) for one in wanted]
+    of_image = check_column((columns or Columns()).id)
+    has_digest = "sha256" in (control.columns(metadata) or {})
+    digest = ', "sha256"' if has_digest else ""
+    query = f'SELECT "{of_image}"{digest} FROM {metadata.quoted} WHERE "{of_image}" = ?'
+    images = list(control.execute_all(query, keys))
+    found: list[dict[str, Any]] = [{"id": one} for one in wanted]
+    for one in _stored_fields(control, metadata, views):
+        fields = one.view.fields
+        names = ", ".join(f'"{name}"' for name in fields)
+        query = f'SELECT "sha256", {names} FROM {one.table.quoted} WHERE id = ? LIMIT 1'  # the newest is the first
+        for values, image, newest in zip(found, images, control.execute_all(query, keys), strict=True):
+            is_there = bool(image and newest) and (not has_digest or image[0].sha256 == newest[0].sha256)
+            row = newest[0][1:] if is_there else [None] * len(fields)
+            values |= {name: _shown(kind, value) for (name, kind), value in zip(fields.items(), row, strict=True)}
+    return found
+
+
+def _stored_fields(control: Control, metadata: TableName, views: Sequence[str]) -> list[Fields]:
+    found = find_fields(control, metadata, names=(), pinned=list(map(ViewName.parse, views)))
+    if later := [one.view for one in found if one.view.is_on_demand]:
+        raise TableError(
+            f"Wanted features with stored values. Found: {later[0].title}, which is computed when it is read, from "
+            f"{', '.join(later[0].uses) or 'the metadata'}. Read these instead."
+        )
+    return found
+
+
+def _shown(kind: str, value: Any) -> Any:
+    is_vector = vector_length(kind) is not None and value is not None
+    return np.frombuffer(value, "<f4") if is_vector else value
+
+
+def historical_features(
+    spark: SparkSession, requests: DataFrame, *, metadata: TableName, views: Sequence[str]
+) -> DataFrame:
+    """Add to each request the values that were known then, never later ones. Feast: ``get_historical_features``.
+
+    Args:
+        spark: The session.
+        requests: ``id`` (a UUID as text, or its 16 bytes) and ``sequence`` (values of images that this run or an
+            earlier one wrote) or ``at`` (a timestamp: of runs that began then or earlier), and other columns. If it has
+            both, ``sequence`` decides.
+        metadata: The metadata table.
+        views: The feature views, as ``NAME`` (the newest version with values) or ``NAME@vN``.
+
+    Returns:
+        The requests, each once, in any order, with the fields of all views; null if no value was known. With ``at``,
+        values that were older than the view's ttl are null.
+
+    Raises:
+        TableError: A view has no values for this table or is computed when it is read, or a column of the requests
+            is missing, has another type or the name of a field.
+    """
+    kinds = dict(requests.dtypes)
+    wanted = {"id": ("string", "binary"), "sequence": ("int", "bigint"), "at": ("timestamp",)}
+    wrong = [f"{name} {kinds[name]}" for name in wanted if name in kinds and kinds[name] not in wanted[name]]
+    if "id" not in kinds or not {"sequence", "at"} & kinds.keys() or wrong:
+        raise TableError(
+            "Wanted requests with id (string or binary) and sequence (bigint) or at (timestamp). "
+            f"Found: {', '.join(wrong or [f'{name} {kind}' for name, kind in kinds.items()])}"
+        )
+    with Control.from_spark(spark) as control:
+        found = _stored_fields(control, metadata, views)
+    if taken := [name for one in found for name in one.view.fields if name in kinds]:
+        raise TableError(f"Wanted requests without the column {taken[0]}, which is a field of a view. Rename it.")
+    is_text = kinds["id"] == "string"
+    rows = requests.withColumn("id", F.lower("id")) if is_text else requests
+    known = []
+    for one in found:
+        fields = list(one.view.fields)
+        values = read_table(spark, one.table, columns=["id", "sequence", "event_timestamp", *fields])
+        values = values if is_text else values.withColumn("id", uuid_bytes("id"))
+        known.append(KnownValues(values, fields, one.view.ttl if "at" in kinds else None))
+    return rows.transform(points_in_time, views=known)

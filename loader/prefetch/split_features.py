@@ -1,0 +1,86 @@
+"""The features that a split was made with, as arrays by position."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loader.errors import OptionError, SplitError
+from loader.options import check_names
+from loader.splits import Split
+
+if TYPE_CHECKING:
+    from formats.splits.folder import SplitFolder
+    from schemas import SplitManifest
+
+
+def open_features(split: Split, names: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """Open features of a split.
+
+    The first time that a host opens a feature, its files are read, compared with their fingerprint, and written to the
+    cache of opened splits as a raw array. Later calls map this array into memory.
+
+    Args:
+        split: The split; only a split folder has features.
+        names: The names of fields.
+
+    Returns:
+        By name, the values by position, read-only: ``(n,)`` of the field's type, or float32 ``(n, N)`` for a vector.
+
+    Raises:
+        OptionError: The split has no such feature, or it is not a number, boolean or vector.
+        SplitError: The files of a feature are damaged, or the split was replaced since it was opened.
+    """
+    names = check_names("features", names)
+    if not names:
+        return {}
+    # These take a third of a second to import.
+    from formats import FormatsError, SplitFolder, is_dictionary
+    from schemas import SchemaError
+
+    if not split.is_opened or is_dictionary(split.address):
+        raise OptionError(f"Wanted a split folder, which can have features. Found: {split!r}")
+    try:
+        folder = SplitFolder.open(split.address)
+        if folder.part(split.index).fingerprint != split.fingerprint:
+            raise SplitError(
+                f"Wanted the split {split.address}, index {split.index}, with the fingerprint {split.fingerprint}, as "
+                "when it was opened. Found: another one. The split was replaced. Open it again."
+            )
+        return {name: _values(folder, split.index, name, split.cache) for name in names}
+    except (FormatsError, SchemaError, IndexError) as error:
+        raise SplitError(str(error)) from error
+
+
+def gathered(columns: Mapping[str, NDArray[Any]], positions: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+    """The values at some positions, as arrays of their own."""
+    return {name: np.asarray(column[positions]) for name, column in columns.items()}
+
+
+def _values(folder: "SplitFolder", index: int, name: str, cache: str | os.PathLike[str] | None) -> NDArray[Any]:
+    from formats.splits.features import is_numeric
+
+    found = folder.feature(index, name)
+    if found is None:
+        raise OptionError(_lacking(folder.address, folder.manifest, name))
+    if not is_numeric(found.kind):
+        raise OptionError(
+            f"Wanted a feature that is a number, a boolean or a vector. Found: {name}, of type {found.kind}. "
+            f"Read it from the Parquet files in {folder.address}/_features/{found.stored.view}."
+        )
+    return np.asarray(found.values(cache=cache))
+
+
+def _lacking(address: str, manifest: "SplitManifest", name: str) -> str:
+    there = [f"{field} ({one.view})" for one in manifest.stored_features for field in one.fields]
+    views = [one.view for one in manifest.stored_features]
+    view = next((one for one in views if one.partition("@")[0] == name), None)
+    fields = next((", ".join(one.fields) for one in manifest.stored_features if one.view == view), "")
+    remedy = (
+        f"{view} has these fields: {fields}."
+        if view
+        else f"Make the split with it: split.py --features {','.join([*views, name])}"
+    )
+    return f"Wanted a feature of the split {address}: {', '.join(there) or 'it has none'}. Found: {name!r}. {remedy}"

@@ -1,0 +1,76 @@
+"""The manifest of features that were written to Parquet for a whole table. It is written last."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from schemas.features import ViewName, check_field_type
+from schemas.manifest import SplitFile
+from schemas.parsing import check_count, parsed
+
+FORMAT = 1
+NAME = "_features.json"
+
+
+@dataclass(frozen=True, slots=True)
+class OfflineView:
+    """The values of one feature view.
+
+    Attributes:
+        view: Its name and version, such as ``embedding@v1``.
+        fields: The type of each field, by name.
+        rows: The number of images that have values.
+        files: The Parquet files.
+    """
+
+    view: str
+    fields: Mapping[str, str]
+    rows: int
+    files: tuple[SplitFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OfflineManifest:
+    """The contents of a folder of features.
+
+    Attributes:
+        metadata_table: The metadata table of the images, as ``keyspace.table``.
+        views: The feature views.
+        created: When they were written, ISO 8601, UTC.
+        code_version: The version of the software.
+        format: The format version.
+    """
+
+    metadata_table: str
+    views: tuple[OfflineView, ...]
+    created: str
+    code_version: str
+    format: int = field(default=FORMAT)
+
+    def to_json(self) -> str:
+        """The manifest as indented JSON text."""
+        return json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str, *, place: str) -> "OfflineManifest":
+        """Read a manifest; error messages name ``place``. Raises `FormatVersionError`, `SchemaError`."""
+        return parsed(text, cls._read, what="manifest of features", place=place, newest=FORMAT)
+
+    @classmethod
+    def _read(cls, found: dict[str, Any]) -> "OfflineManifest":
+        return cls(
+            metadata_table=found["metadata_table"],
+            views=tuple(
+                OfflineView(
+                    view=str(ViewName.parse(one["view"])),
+                    fields={name: check_field_type(kind) for name, kind in one["fields"].items()},
+                    rows=check_count(one["rows"]),
+                    files=tuple(map(SplitFile.read, one["files"])),
+                )
+                for one in found["views"]
+            ),
+            created=found["created"],
+            code_version=found["code_version"],
+            format=found["format"],
+        )
