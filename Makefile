@@ -14,7 +14,7 @@ SETUP = $(IN) if [ -z "$(PYTHON)" ]; then echo "error: wanted Python 3.11 on PAT
 # A process for each core. Each runs whole files of tests; tests/conftest.py gives all Spark tests to one of them.
 PYTEST := -m pytest -n logical --max-worker-restart 1
 DEMO := --extra spark --extra cuda120 --group demo
-DEV := --extra spark --extra loader --extra cuda120 --extra train --extra s3 --extra shards --extra looks --extra lineage --extra metrics --extra lightning --extra notebooks --extra service --group dev
+DEV := --extra spark --extra loader --extra cuda120 --extra train --extra s3 --extra shards --extra looks --extra onnx --extra lineage --extra metrics --extra lightning --extra notebooks --extra service --group dev
 MEASURED := schemas formats etl jobs loader training imagestrata
 OURS := $(MEASURED) benchmarks
 

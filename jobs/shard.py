@@ -142,8 +142,7 @@ def _usual(args: argparse.Namespace) -> Mapping[str, str]:
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     plan, as_json = parse_args(argv)
-    needs = plan.source is None
-    job = partial(run, plan=plan)
+    job, needs = partial(run, plan=plan), plan.source is None
     return execute("shard.py", job, as_json=as_json, needs_cassandra=needs, plan=plan)
 
 

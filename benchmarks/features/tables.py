@@ -11,7 +11,7 @@ from benchmarks.harness.figures import Figures
 from benchmarks.harness.picture_rows import DATA, METADATA
 from benchmarks.harness.results import Row, tell
 from etl.cassandra.tables import uuid_text
-from etl.features.builtin import view_of
+from etl.features.computing.builtin import view_of
 from etl.features.plan import FeatureRequest, FeaturizePlan
 from etl.features.report import FeaturizeReport
 from jobs import featurize

@@ -15,8 +15,8 @@ from etl.cassandra.control import Control
 from etl.cassandra.registry import DATASET, FEATURE_SERVICE, FEATURE_VIEW, LABEL_VIEW, MODEL, SPLIT, Entry
 from etl.cassandra.table_records import read_records
 from etl.errors import ConflictError, SourceError, TableError
-from etl.features import builtin
-from etl.features.functions import digest_of
+from etl.features.computing import builtin
+from etl.features.computing.functions import digest_of
 from schemas import SchemaError, TableName
 from schemas.features import FeatureView, ViewName
 

@@ -18,15 +18,15 @@ from etl.cassandra.expiry import expiring_ingests
 from etl.cassandra.table_records import check_pair, dataset_of
 from etl.cassandra.tables import read_table, uuid_bytes
 from etl.errors import ConflictError, FunctionError, TableError
-from etl.features import models
-from etl.features.child import Child
+from etl.features.computing import models
+from etl.features.computing.child import Child
+from etl.features.computing.tasks import COUNTS, ROWS, FeatureOrder, compute_features
 from etl.features.history import known_at
 from etl.features.offline import OfflineOutput
 from etl.features.on_demand import define
 from etl.features.plan import FeaturizePlan
 from etl.features.report import FeaturizeReport, ViewCounts
 from etl.features.retrieval import current_values
-from etl.features.tasks import COUNTS, ROWS, FeatureOrder, compute_features
 from etl.features.vectors.index import check_vector, has_index, update_index
 from etl.features.views import find_view, register_view
 from etl.frames import kept, plain_inside, small_table

@@ -12,7 +12,7 @@ MAX_VIEWS = 60
 
 
 PREPROCESSES = ("imagenet", "clip", "0-1", "none")
-"""How pixels become the input of a model. `etl.features.models` says what each does."""
+"""How pixels become the input of a model. `etl.features.computing.models` says what each does."""
 
 _SIZE = re.compile(r"([1-9][0-9]{0,3})(?:x([1-9][0-9]{0,3}))?")
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}

@@ -7,9 +7,9 @@ from etl.cassandra import registry
 from etl.cassandra.control import Control
 from etl.cassandra.registry import Entry
 from etl.errors import ConflictError, FunctionError
-from etl.features import builtin
-from etl.features.functions import digest_of
-from etl.features.models import digest_of_model, file_of, with_absolute_file
+from etl.features.computing import builtin
+from etl.features.computing.functions import digest_of
+from etl.features.computing.models import digest_of_model, file_of, with_absolute_file
 from etl.features.plan import FeatureRequest
 from schemas.features import FeatureView
 

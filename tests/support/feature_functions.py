@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 
-from etl.features.pictures import Picture
+from etl.features.computing.pictures import Picture
 
 
 def redness(image: np.ndarray) -> float:

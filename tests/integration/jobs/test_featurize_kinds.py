@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from etl.cassandra.control import Control
 from etl.errors import ConflictError, FunctionError, TableError
-from etl.features.pictures import Picture
+from etl.features.computing.pictures import Picture
 from etl.features.report import ViewCounts
 from etl.features.views import registered_views
 from etl.splits import splitting

@@ -10,7 +10,7 @@ from etl.cassandra import registry
 from etl.cassandra.control import Control
 from etl.cassandra.registry import Entry
 from etl.cassandra.table_records import TableRecord, claim_tables
-from etl.features import builtin
+from etl.features.computing import builtin
 from etl.features.views import register_view
 from etl.ingest.plan import new_ingest_id
 from etl.ingest.sequence import create_sequence, take_run

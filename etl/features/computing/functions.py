@@ -23,8 +23,8 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from etl.errors import FunctionError, one_line
-from etl.features import builtin
-from etl.features.pictures import Picture
+from etl.features.computing import builtin
+from etl.features.computing.pictures import Picture
 from etl.pictures.images import RejectedError
 from schemas.features import FeatureView, vector_length
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from PIL import ImageStat
 
-from etl.features.pictures import Picture
+from etl.features.computing.pictures import Picture
 from etl.pictures.near_duplicates import hash_of
 from schemas.features import FeatureView
 

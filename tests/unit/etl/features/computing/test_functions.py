@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from etl.errors import FunctionError
-from etl.features import builtin
-from etl.features.functions import ValueMismatchError, computed, fields_of, load, row_of
-from etl.features.pictures import Picture
+from etl.features.computing import builtin
+from etl.features.computing.functions import ValueMismatchError, computed, fields_of, load, row_of
+from etl.features.computing.pictures import Picture
 from schemas.features import FeatureView
 
 FUNCTIONS = "python:tests.support.feature_functions"

@@ -19,10 +19,10 @@ from pyspark import TaskContext
 from etl.batches import arrow_schema, batch_of, bounded, rows_of
 from etl.cassandra.cluster import Cluster
 from etl.cassandra.executor import ReadPicture, Writer, insert_into, picture_reader, writer
-from etl.features.child import Child
-from etl.features.functions import BATCH, computed, load
-from etl.features.models import sent
-from etl.features.pictures import Picture
+from etl.features.computing.child import Child
+from etl.features.computing.functions import BATCH, computed, load
+from etl.features.computing.models import sent
+from etl.features.computing.pictures import Picture
 from etl.ingest.sequence import Run
 from etl.ingest.writing.progress import Counters
 from schemas import Columns, TableName

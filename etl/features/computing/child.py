@@ -11,9 +11,9 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from etl.errors import FunctionError, one_line
-from etl.features.functions import BATCH, computed, digest_of, load, probed
-from etl.features.models import load_model
-from etl.features.pictures import Picture
+from etl.features.computing.functions import BATCH, computed, digest_of, load, probed
+from etl.features.computing.models import load_model
+from etl.features.computing.pictures import Picture
 from schemas.features import FeatureView
 
 LEAK_BYTES = 1 << 30

@@ -12,9 +12,9 @@ from PIL import Image
 from torchvision.transforms import v2
 
 from etl.errors import FunctionError
-from etl.features.functions import Function
-from etl.features.models import digest_of_model, load_model
-from etl.features.pictures import Picture
+from etl.features.computing.functions import Function
+from etl.features.computing.models import digest_of_model, load_model
+from etl.features.computing.pictures import Picture
 from tests.support import onnx_models
 
 SIZES = ((40, 30), (30, 40), (9, 64), (16, 16), (300, 201))
@@ -125,6 +125,6 @@ def test_maps_of_values_are_no_values(tmp_path: Path) -> None:
 
 
 def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("etl.features.models.find_spec", lambda name: None)
+    monkeypatch.setattr("etl.features.computing.models.find_spec", lambda name: None)
     with pytest.raises(FunctionError, match=r"Wanted the package onnxruntime.*pip install 'imagestrata\[onnx\]'"):
         load_model("m.onnx", source="onnx:none:m.onnx", digest="0" * 64)

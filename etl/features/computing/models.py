@@ -30,8 +30,8 @@ from pyspark import SparkFiles
 from pyspark.sql import SparkSession
 
 from etl.errors import FunctionError, one_line
-from etl.features.functions import Function, ValueMismatchError
-from etl.features.pictures import Picture
+from etl.features.computing.functions import Function, ValueMismatchError
+from etl.features.computing.pictures import Picture
 from etl.features.plan import Preprocess
 
 Pixels = npt.NDArray[Any]
