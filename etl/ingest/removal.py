@@ -8,6 +8,7 @@ written without an image, so that one read tells a removed image from a missing 
 import asyncio
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial, reduce
 
@@ -88,18 +89,16 @@ class Removal:
 
 
 def value_tables(control: Control, metadata: TableName) -> tuple[TableName, ...]:
-    """The tables with values of the registered feature views and label views of a metadata table."""
+    """The tables with values, and vector indexes, of the registered views of a metadata table."""
     found: dict[TableName, None] = {}
     for entry in registry.everything(control, keyspace=metadata.keyspace):
         if entry.kind not in (registry.FEATURE_VIEW, registry.label_views_of(metadata)):
             continue
         view = FeatureView.from_json(entry.document, place=f"{metadata.keyspace}.registry")
-        try:
-            table = view.table_of(metadata)
-        except IdentifierError:  # too long a name: there are no values for this table
-            continue
-        if control.columns(table) is not None:
-            found[table] = None
+        for table_of in (view.table_of, view.index_table_of):
+            with suppress(IdentifierError):  # too long a name: there are no values for this table
+                if control.columns(table := table_of(metadata)) is not None:
+                    found[table] = None
     return tuple(found)
 
 

@@ -13,6 +13,7 @@ from etl.cassandra.control import Control
 from etl.errors import FunctionError, TableError
 from etl.features.vectors import index
 from etl.features.vectors.neighbors import Neighbors, find_neighbors
+from etl.ingest.removal import value_tables
 from imagestrata import similar_command
 from schemas import TableName, image_id
 from schemas.features import ViewName
@@ -63,6 +64,7 @@ def test_neighbors_by_the_index_are_those_of_numpy(
         search()
     report = featurize(spark, keyspace, "vector", vector_index=True)
     assert (report.images, report.indexed) == (0, {"vector@v1": COUNT})
+    assert f"{keyspace}.metadata_vector_v1_index" in map(str, value_tables(control, metadata))  # cleared by deletions
     exact = search(exact=True)
     assert {one.path: one.similarity for one in exact.neighbors} == pytest.approx(oracle())
     assert [one.path for one in exact.neighbors] == list(oracle())
