@@ -2,7 +2,6 @@
 
 import logging
 import time
-import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from datetime import UTC, datetime, timedelta
@@ -31,7 +30,7 @@ from etl.features.vectors.index import check_vector, has_index, update_index
 from etl.features.views import find_view, register_view
 from etl.frames import kept, plain_inside, small_table
 from etl.ingest.plan import ingest_time, new_ingest_id
-from etl.ingest.sequence import create_sequence, take_run
+from etl.ingest.sequence import create_sequence, recorded_runs, sequences_by_ingest, take_run
 from etl.ingest.writing.progress import Counters, collect_watched
 from etl.ingest.writing.tasks import task_count
 from etl.secrets import secrets_on_executors
@@ -43,8 +42,15 @@ from schemas.tables import create_feature_values, create_quarantine
 log = logging.getLogger("imagestrata.featurize")
 
 _PROBES = 8
-_OF_INGESTS = ("or_split", "path", "bytes", "sha256", "ingest_id")
-_RUNS = "ingest_id STRING, sequence BIGINT, event_time BIGINT, expires BIGINT"
+_OF_INGESTS = {
+    "or_split": "string",
+    "path": "string",
+    "bytes": "bigint",
+    "sha256": "binary",
+    "ingest_id": "string",
+    "since": "bigint",
+}
+"""Columns that tables of ingests have, with their types in Spark."""
 
 
 def run(spark: SparkSession, *, plan: FeaturizePlan) -> FeaturizeReport:
@@ -195,37 +201,40 @@ def create_views(control: Control, views: Sequence[FeatureView], *, plan: Featur
 def list_images(spark: SparkSession, control: Control, *, plan: FeaturizePlan) -> DataFrame:
     """All images of the metadata table as `ROWS`, without ``todo``.
 
-    ``sequence`` is the run that wrote the image, 0 if no run is recorded. A run that was continued counts as its last
-    part.
+    ``sequence`` is the run since which the image has its label and bytes, and ``event_time`` that run's clock. For rows
+    of earlier versions it is the last run of their ingest id; 0 if no run is recorded.
     """
     table, names = plan.metadata_table, plan.columns
     there = control.columns(table) or {}
     rows = read_table(spark, table, columns=[names.id, *(name for name in _OF_INGESTS if name in there)])
-    for name, kind in zip(_OF_INGESTS, ("string", "string", "bigint", "binary", "string"), strict=True):
+    for name, kind in _OF_INGESTS.items():
         if name not in there:
             rows = rows.withColumn(name, F.lit(None).cast(kind))
-    query = f"SELECT sequence, ingest_id, clock FROM {TableName(table.keyspace, 'ingests').quoted} WHERE table_name = ?"
-    runs: dict[uuid.UUID, tuple[int, int]] = {}
-    for row in control.execute(query, (table.table,), is_serial=True):  # the newest first
-        if row.ingest_id is not None:
-            runs.setdefault(row.ingest_id, (row.sequence, row.clock // 1000))
-    ttls = expiring_ingests(control, table)
-    ends = {one: int(ingest_time(one).timestamp()) + ttls[str(one)] for one in runs if str(one) in ttls}
-    columns: dict[str, Sequence[object]] = {
-        "ingest_id": [str(one) for one in runs],
-        "sequence": [sequence for sequence, _ in runs.values()],
-        "event_time": [time for _, time in runs.values()],
-        "expires": [ends.get(one, 0) for one in runs],
+    runs = recorded_runs(control, table)
+    last, ttls = sequences_by_ingest(runs), expiring_ingests(control, table)
+    ends = {one: int(ingest_time(one).timestamp()) + ttls[str(one)] for one in last if str(one) in ttls}
+    of_ingest: dict[str, Sequence[object]] = {
+        "ingest_id": [str(one) for one in last],
+        "last": [*last.values()],
+        "expires": [ends.get(one, 0) for one in last],
     }
-    known = small_table(spark, columns, _RUNS)
+    clocks: dict[str, Sequence[object]] = {
+        "run": [run.sequence for run in runs],
+        "event_time": [run.clock // 1000 for run in runs],
+    }
+    ingests = small_table(spark, of_ingest, "ingest_id STRING, last BIGINT, expires BIGINT")
+    known = small_table(spark, clocks, "run BIGINT, event_time BIGINT")
+    rows = rows.join(F.broadcast(ingests), on="ingest_id", how="left")
+    rows = rows.withColumn("sequence", F.coalesce("since", "last", F.lit(0)).cast("bigint"))
+    rows = rows.join(F.broadcast(known), on=F.col("sequence") == F.col("run"), how="left")
     path = F.when(F.coalesce("or_split", F.lit("")) == "", F.col("path")).otherwise(
         F.concat_ws("/", "or_split", "path")
     )
-    return rows.join(F.broadcast(known), on="ingest_id", how="left").select(
+    return rows.select(
         uuid_bytes(names.id).alias("id"),
         F.coalesce(path, F.col(names.id)).alias("path"),
         F.col("bytes").cast("bigint").alias("bytes"),
-        F.coalesce("sequence", F.lit(0)).cast("bigint").alias("sequence"),
+        "sequence",
         F.coalesce("event_time", F.lit(0)).cast("bigint").alias("event_time"),
         F.coalesce("expires", F.lit(0)).cast("bigint").alias("expires"),
         "sha256",

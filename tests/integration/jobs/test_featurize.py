@@ -63,8 +63,11 @@ def test_values_are_those_of_the_images_and_are_computed_once(
     assert str(again).startswith(f"all images of {keyspace}.metadata have phash@v1, size@v1, moments@v1, about@v1")
     plant(tmp_path / "tree", {"a/0.png": texture(100), "a/new.png": texture(101)})
     ingest(spark, tree, keyspace)
-    more = featurize(spark, keyspace, "phash")
-    assert more.views == {"phash@v1": ViewCounts(2, 0)}
+    more = featurize(spark, keyspace, "phash,entropy")
+    assert more.views == {"phash@v1": ViewCounts(2, 0), "entropy@v1": ViewCounts(9, 0)}
+    # values belong to the run since which an image has its bytes, although the second ingest has written it again
+    late = values(control, keyspace, "entropy_v1")
+    assert [late[name_of(keyspace, seed)] for seed in (0, 1)] == [[(3, None)], [(1, None)]]
     changed = values(control, keyspace, "phash_v1", "phash")[name_of(keyspace, 0)]
     assert changed == [(3, None, picture_hash(texture(100))), (1, None, picture_hash(images["a/0.png"]))]
     plant(tmp_path / "tree", {"a/0.png": images["a/0.png"]})  # the first bytes again are the newest value again
