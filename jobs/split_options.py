@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Mapping, Sequence
 
-from etl.splits.plan import USUAL_RATIOS, Pin, SplitPlan, SplitRef, listed, parse_balance, parse_numbers
+from etl.splits.plan import USUAL_RATIOS, Pin, SplitPlan, SplitRef, Top, listed, parse_balance, parse_numbers
 from formats.command_line import Parser
 from formats.errors import NotASplitError
 from jobs import options
@@ -52,8 +52,9 @@ def parser(manual: str | None) -> Parser:
     add("--min-per-split", type=int, metavar="N", default=0, help="fail if a split has fewer images of a class")
     add("--seed", type=int, default=0, metavar="N", help="the seed of the choice and the order (default: 0)")
     add = made.add_argument_group("selection").add_argument
-    add("--where", metavar="EXPRESSION", help="only images for which this Spark SQL expression over the metadata is "
-        "true")  # fmt: skip
+    add("--where", metavar="EXPRESSION", help="only images for which this Spark SQL expression over metadata is true")
+    add("--top", metavar="COL=N%", help="of these, only those with the highest values in this column in each class: a "
+        "share of the class (sharpness=10%%), or a number of images (sharpness=500)")  # fmt: skip
     add("--features", metavar="NAME@vN,...", default="", help="store the values of these feature views "
         "beside the split, for the loader; conditions use these versions (default: the newest)")  # fmt: skip
     add("--label-view", metavar="NAME[@vN]", help="take the labels from this version of a label view (see relabel.py) "
@@ -61,8 +62,7 @@ def parser(manual: str | None) -> Parser:
     add("--as-of", metavar="WHEN", help="as it was after this run: its number, an ingest id, or a time (2026-03-01)")
     add("--skip-replaced", action="store_true", help="with --as-of, leave out images whose bytes no longer exist")
     add("--exclude", metavar="SPLIT", action="append", default=[],
-        help="leave out images in this split folder, or in one of its splits (splits/OTHER:1); repeatable"
-    )  # fmt: skip
+        help="leave out images in this split folder, or in one of its splits (splits/OTHER:1); repeatable")  # fmt: skip
     add("--pin", metavar="COL=VALUE:SPLIT", action="append", default=[],
         help="put images with this value in this column into that split: or_split=val:1; repeatable")  # fmt: skip
     add("--extend", metavar="SPLIT", help="keep the images of this split folder where they are; divide the new images")
@@ -70,8 +70,7 @@ def parser(manual: str | None) -> Parser:
     add("-o", "--split-ofn", metavar="PLACE", help="a folder, or NAME.pckl or NAME.pkl for a split dictionary")
     add("--no-position", action="store_true", help="store no positions; faster, and readers compute the order")
     add("--no-leak-check", action="store_true", help="do not count duplicates and near-duplicates across splits")
-    add("--overwrite", action="store_true",
-        help="replace an existing split and metadata cache, also those that a killed run left")  # fmt: skip
+    add("--overwrite", action="store_true", help="replace a split and metadata cache, also half-written ones")
     add("--explain", action="store_true", help="print how many images of each class go where; write nothing")
     add("--json", action="store_true", help="print the report as JSON on the last line")
     return made
@@ -117,6 +116,7 @@ def _draft(args: argparse.Namespace, **missing: TableName) -> SplitPlan:
         stratify=None if args.stratify is None else tuple(name.strip() for name in args.stratify.split(",")),
         exclude=tuple(map(SplitRef.parse, args.exclude)),
         pins=tuple(map(Pin.parse, args.pin)),
+        top=Top.parse(args.top) if args.top is not None else None,
         label_view=ViewName.parse(args.label_view) if args.label_view else None,
         features=tuple(ViewName.parse(name.strip()) for name in args.features.split(",") if args.features),
         has_position=not args.no_position,

@@ -8,11 +8,11 @@ must go to; -1 if two splits are required), ``labels``, and ``stratum`` (int).
 from collections.abc import Sequence
 from functools import reduce
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from etl.splits.group_rows import has_group
-from etl.splits.plan import LABELS, Pin
+from etl.splits.plan import LABELS, Pin, Top
 
 NAN = "NaN"
 """NaN as text, as Spark writes it."""
@@ -20,10 +20,18 @@ _ALONE = 0x616C6F6E65  # "alone", so that hashes of ids differ from hashes of na
 
 
 def take_part(
-    rows: DataFrame, /, *, where: str | None, group_column: str | None, pins: Sequence[Pin], keep: Sequence[str]
+    rows: DataFrame,
+    /,
+    *,
+    where: str | None,
+    top: Top | None = None,
+    group_column: str | None,
+    pins: Sequence[Pin],
+    keep: Sequence[str],
 ) -> DataFrame:
     """The rows that meet a condition: ``id, label``, the requested columns, and columns to ``keep``."""
     chosen = rows.where(F.expr(where)) if where else rows
+    chosen = chosen if top is None else chosen.transform(take_top, top=top)
     columns = [F.col("id"), F.col("label")]
     if group_column:
         named, own = F.xxhash64(group_column), F.xxhash64(F.lit(_ALONE).cast("long"), F.col("id"))
@@ -32,6 +40,30 @@ def take_part(
     if pins:
         columns.append(_only([F.when(is_pinned(pin), F.lit(pin.split)) for pin in pins]).alias("fixed"))
     return chosen.select(*columns, *(F.col(name) for name in keep))
+
+
+def take_top(rows: DataFrame, /, *, top: Top) -> DataFrame:
+    """The rows of each class with the highest values in a column.
+
+    Args:
+        rows: Rows with ``id``, ``label`` and the column.
+        top: The column, and which share or number of a class's rows to take. A share is rounded up.
+
+    Returns:
+        The rows. Of equal values, the ones with the smallest ids are taken. Rows without a value (null or NaN) count
+        towards the share but are never taken.
+    """
+    value = F.col(top.column)
+    is_empty = F.col("_value").isNull() | F.isnan(F.col("_value").cast("double"))
+    of_class = Window.partitionBy("label")
+    ranked = rows.withColumn("_value", value).withColumn("_order", F.when(~is_empty, F.col("_value")))
+    place = F.row_number().over(of_class.orderBy(F.desc_nulls_last("_order"), "id"))
+    most = F.lit(top.count)
+    if top.share is not None:  # in whole numbers, so that nothing is rounded
+        part, whole = top.share.numerator, top.share.denominator
+        most = F.expr(f"(count(*) OVER (PARTITION BY label) * {part} + {whole - 1}) DIV {whole}")
+    chosen = ranked.withColumn("_place", place).withColumn("_most", most)
+    return chosen.where((F.col("_place") <= F.col("_most")) & F.col("_order").isNotNull()).select(*rows.columns)
 
 
 def is_pinned(pin: Pin) -> Column:

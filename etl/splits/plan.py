@@ -80,6 +80,29 @@ class Pin:
 
 
 @dataclass(frozen=True, slots=True)
+class Top:
+    """The images of each class with the highest values in ``column``: a share of them, or a number."""
+
+    column: str
+    share: Fraction | None = None
+    count: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> "Top":
+        """Parse ``sharpness=10%`` or ``sharpness=500``. Raises ValueError."""
+        column, _, size = text.partition("=")
+        percent = size.removesuffix("%")
+        if size != percent and _NUMBER.fullmatch(percent) and 0 < Fraction(percent) <= 100:
+            return cls(check_column(column), share=Fraction(percent) / 100)
+        if size == percent and size.isdecimal() and 1 <= int(size) < 1 << 31:
+            return cls(check_column(column), count=int(size))
+        raise ValueError(f"Wanted COLUMN=SHARE% or COLUMN=N, such as sharpness=10%, for --top. Found: {text!r}")
+
+    def __str__(self) -> str:
+        return f"{self.column}={number(100 * self.share)}%" if self.share is not None else f"{self.column}={self.count}"
+
+
+@dataclass(frozen=True, slots=True)
 class SplitRef:
     """A split folder with one of its splits, or all of them (None)."""
 
@@ -112,12 +135,12 @@ class SplitPlan:
     ``uniform`` uses the same number of images of each class, and ``random`` draws a weight for each class from the
     seed; or it has one weight per class, in the order of class numbers or by name. ``per_class`` and ``limit`` cap the
     images of each class and of all splits. ``group_column`` keeps each group in one split. ``stratify`` has the columns
-    whose combinations are split exactly; None means the label, or the labels. ``where`` selects rows. ``features``
-    are feature views whose values are stored beside the split; conditions use these versions. ``label_view`` replaces
-    the labels, ``as_of`` takes images and labels of an earlier run, and ``skip_replaced`` leaves out those whose bytes
-    no longer exist, ``exclude`` leaves out the images of other splits, and ``pins`` and ``extend`` fix the split of
-    some images. ``dataset`` selects the class list; None means the dataset of the metadata table. Raises ValueError for
-    invalid options.
+    whose combinations are split exactly; None means the label, or the labels. ``where`` selects rows, and ``top``
+    those of them with the highest values. ``features`` are feature views whose values are stored beside the split;
+    conditions use these versions. ``label_view`` replaces the labels, ``as_of`` takes images and labels of an
+    earlier run, and ``skip_replaced`` leaves out those whose bytes no longer exist, ``exclude`` leaves out the
+    images of other splits, and ``pins`` and ``extend`` fix the split of some images. ``dataset`` selects the class
+    list; None means the dataset of the metadata table. Raises ValueError for invalid options.
     """
 
     data_table: TableName | None = None
@@ -133,6 +156,7 @@ class SplitPlan:
     group_column: str | None = None
     stratify: tuple[str, ...] | None = None
     where: str | None = None
+    top: Top | None = None
     features: tuple[ViewName, ...] = ()
     label_view: ViewName | None = None
     as_of: str | None = None
@@ -242,7 +266,8 @@ class SplitPlan:
     @property
     def named_columns(self) -> list[str]:
         """The metadata columns that options name, except those in a condition."""
-        named = (*(self.stratify or ()), self.group_column, *(pin.column for pin in self.pins))
+        top = None if self.top is None else self.top.column
+        named = (*(self.stratify or ()), self.group_column, top, *(pin.column for pin in self.pins))
         return [name for name in named if name is not None]
 
     @property
@@ -274,6 +299,7 @@ class SplitPlan:
             "group-column": self.group_column,
             "stratify": self.stratify and ",".join(self.stratify),
             "where": self.where,
+            "top": self.top and str(self.top),
             "features": [str(view) for view in self.features],
             "label-view": self.label_view and str(self.label_view),
             "as-of": self.as_of,

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import NumericType
 
 from etl.errors import TableError
 from etl.frames import small_table
@@ -25,8 +26,8 @@ def candidates(spark: SparkSession, metadata: Metadata, *, plan: SplitPlan, by: 
     read.
     """
     rows = metadata.rows
-    for name in (*by, plan.group_column, *(pin.column for pin in plan.pins)):
-        if name is not None and name not in rows.columns:
+    for name in (*by, *plan.named_columns):
+        if name not in rows.columns:
             raise TableError(
                 f"Wanted the column {name} in the metadata of {metadata.metadata_table}. "
                 f"Found: {', '.join(rows.columns)}."
@@ -36,11 +37,16 @@ def candidates(spark: SparkSession, metadata: Metadata, *, plan: SplitPlan, by: 
             raise TableError(f"Wanted images for --pin {pin}. Found: none with {pin.value!r} in {pin.column}.")
     if plan.where:
         check_answers(rows, plan.where)
+    if plan.top and not isinstance(rows.schema[plan.top.column].dataType, NumericType):
+        kind = rows.schema[plan.top.column].dataType.simpleString()
+        raise TableError(f"Wanted a column of numbers for --top. Found: {plan.top.column}, of type {kind}.")
     if LABELS in by:
         rows = rows.withColumn(LABELS, label_set())
     watched = [name for name in WATCHED.values() if plan.has_leak_check and name in rows.columns and name not in by]
     keep = [*(name for name in by if name != "label"), *watched]
-    part = rows.transform(take_part, where=plan.where, group_column=plan.group_column, pins=plan.pins, keep=keep)
+    part = rows.transform(
+        take_part, where=plan.where, top=plan.top, group_column=plan.group_column, pins=plan.pins, keep=keep
+    )
     part = part.transform(name_numbers, columns=by)
     for ref in plan.exclude:
         part = part.transform(leave_out, others=split_rows(spark, ref))
@@ -53,7 +59,7 @@ def candidates(spark: SparkSession, metadata: Metadata, *, plan: SplitPlan, by: 
 
 def is_plain(plan: SplitPlan) -> bool:
     """Whether the candidates are simply the rows of the metadata, so that they are cheap to read several times."""
-    return not (plan.where or plan.exclude or plan.extend or plan.pins)
+    return not (plan.where or plan.top or plan.exclude or plan.extend or plan.pins)
 
 
 def dealing_seed(plan: SplitPlan) -> int:
