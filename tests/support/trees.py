@@ -23,7 +23,7 @@ from tests.support.services import fresh_name
 PlanOf = Callable[..., IngestPlan]
 """Makes the plan of an ingest from a source and options, for tables of one test."""
 
-_VOLATILE = {"ingested_at", "ingest_id"}
+_VOLATILE = {"ingested_at", "ingest_id", "since"}
 
 
 def picture(seed: int, *, kind: str = "PNG", size: tuple[int, int] = (16, 12)) -> bytes:

@@ -171,7 +171,7 @@ def test_tables_say_whether_images_have_no_labels_or_several(
                 control.execute(f"INSERT INTO {table.quoted} (id, path) VALUES (?, ?)", (row, str(number)))
             else:
                 control.execute(f"INSERT INTO {table.quoted} (id, labels) VALUES (?, ?)", (row, labels))
-            control.execute(f'INSERT INTO "{keyspace}"."data" (id) VALUES (?)', (row,))
+            control.execute(f'INSERT INTO "{keyspace}"."data" (id, data) VALUES (?, 0x00)', (row,))
     wanted = replace(plan(keyspace, tmp_path / "s"), has_leak_check=False)
     if kind == "blob":  # written in the form of images without labels
         assert open_metadata(spark, plan=wanted, aside=None).label_type == "blob"
