@@ -117,5 +117,8 @@ def _line(source: tuple[int, int], target: tuple[int, int], text: str, *, above:
 
 
 def _short(text: str, letters: int) -> str:
-    """A text without its middle if it is long: addresses differ at their ends."""
-    return text if len(text) <= letters else f"{text[: letters // 4]}…{text[-(letters - letters // 4 - 1) :]}"
+    """The end of a long text, from a slash on if there is one: addresses differ at their ends."""
+    if len(text) <= letters:
+        return text
+    end = text[1 - letters :]
+    return f"…{end[max(0, end.find('/')) :]}"

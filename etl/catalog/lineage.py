@@ -209,13 +209,14 @@ class Tracer:
         }
         return _Made(product.kind, f"{product.address} (not registered)", document)
 
-    def _with(self, fingerprint: str, *kinds: str) -> tuple[_Made, int] | None:
-        """The registered product that has this fingerprint, and the number of its split."""
-        for kind in kinds:
-            for made in self._of_kind(kind):
-                if fingerprint in made.prints:
-                    return made, made.prints.index(fingerprint)
-        return None
+    def _with(self, fingerprint: str, *kinds: str, address: str | None) -> tuple[_Made, int] | None:
+        """The registered product that has this fingerprint, and the number of its split.
+
+        Several splits may have the same rows. If one of them is at ``address``, it is that one.
+        """
+        found = [made for kind in kinds for made in self._of_kind(kind) if fingerprint in made.prints]
+        found.sort(key=lambda made: made.address != address)  # stable
+        return (found[0], found[0].prints.index(fingerprint)) if found else None
 
     def _back(self, found: Lineage, made: _Made) -> None:
         """Add what a product was made from."""
@@ -223,7 +224,10 @@ class Tracer:
             for use, images in made.document["images"].items():
                 self._back_of_images(found, made, use=use, images=images)
             return
-        of_split = self._with(made.document["source_fingerprint"], SPLIT) if made.kind == SHARD_SET else None
+        of_split = None
+        if made.kind == SHARD_SET:
+            address = made.document["split"]
+            of_split = self._with(made.document["source_fingerprint"], SPLIT, address=address)
         if of_split is not None:
             found.link(of_split[0].node, made.node, f"split {of_split[1]}")
             self._back(found, of_split[0])
@@ -237,7 +241,7 @@ class Tracer:
             found.unknown.append(f"{made.node.key}: {state}")
 
     def _back_of_images(self, found: Lineage, model: _Made, *, use: str, images: Mapping[str, Any]) -> None:
-        known = self._with(images["fingerprint"], SPLIT, SHARD_SET)
+        known = self._with(images["fingerprint"], SPLIT, SHARD_SET, address=images["address"])
         if known is not None:
             made, index = known
             found.link(made.node, model.node, f"{use}: split {index}" if made.kind == SPLIT else use)

@@ -88,6 +88,8 @@ def product_at(address: str) -> Product | None:
 
 def _split(folder: SplitFolder) -> Product:
     manifest = folder.manifest
+    sequence = manifest.sequence if manifest.as_of is None else manifest.as_of
+    at_run = {} if sequence is None else {"sequence": sequence}  # versions before it was recorded: found by the time
     return Product(
         kind=SPLIT,
         address=folder.address,
@@ -101,6 +103,7 @@ def _split(folder: SplitFolder) -> Product:
             "label_view": manifest.label_view,
             "options": manifest.options,
             "created": manifest.created,
+            **at_run,
         },
     )
 

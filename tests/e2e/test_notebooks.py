@@ -68,3 +68,15 @@ def test_the_fourth_notebook_hides_latency(folder: Path) -> None:
     # An upper bound for the fastest machine, and a lower bound for the slowest.
     assert far["8 in flight"] <= 1.1 * 8 / 0.15
     assert far["automatic"] > 3 * far["8 in flight"]
+
+
+@pytest.mark.slow
+def test_the_fifth_notebook_answers_questions_about_features_labels_and_models(folder: Path) -> None:
+    said = run(folder, 5)
+    assert "split 18 images of 1 class" in said  # 10 % of 179, rounded up
+    assert "images of the 7 for training: 143 145" in said
+    assert re.search(r"model .*\n(.*\n)+made from\n  split .*trained-on@v1: training: split 0", said)
+    assert "deleted 20 of 1,797 images" in said
+    assert re.search(r"state +deleted by run \d+, .*: request 17", said)
+    assert re.search(r"used in\n(.*\n)+ +model .*model\.pt@v1: (training|validation)", said)
+    assert "20 x deleted" in said

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+import shutil
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -88,6 +89,10 @@ def test_what_jobs_make_is_registered_and_can_be_followed_back_and_forward(
     assert (document["address"], document["metadata_table"]) == (str(place), str(metadata))
     assert (document["fingerprint"], document["sequence"]) == ([one.fingerprint for one in folder.manifest.splits], 1)
 
+    # A copy has the same fingerprints: the model was trained on the one whose address its record has.
+    copy = str(shutil.copytree(place, tmp_path / "copy"))
+    assert main(["registry", "add", copy, *where]) == 0
+
     # Back from the checkpoint, and forward from the split.
     tracer = Tracer(control, keyspace=keyspace)
     back = tracer.of_product(product)
@@ -97,6 +102,7 @@ def test_what_jobs_make_is_registered_and_can_be_followed_back_and_forward(
         (f"split {place}@v1", f"model {model}@v1", "training: split 0"),
         (f"split {place}@v1", f"model {model}@v1", "validation: split 1"),
     }
+    control.execute(f"DELETE FROM {keyspace}.registry WHERE kind = 'split' AND name = ?", (copy,))
     of_split = product_at(str(place))
     assert of_split is not None
     assert f"shard set {shards}@v1" in {edge.target for edge in tracer.of_product(of_split).edges}
