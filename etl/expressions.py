@@ -17,7 +17,7 @@ _CHANGING = frozenset(
 
 
 def check_expression(text: str, *, wanted: str) -> None:
-    """Check with Spark's parser that a text is one expression, without subqueries and names of its own.
+    """Check with Spark's parser that a text is one expression, without subqueries, and without names for columns.
 
     Args:
         text: The text.

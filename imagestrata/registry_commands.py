@@ -53,7 +53,7 @@ _LINEAGE = f"""Show where something comes from, and what was made from it.
 
 For an image: its path, source, SHA-256 and run; all registered splits, shard sets and models that hold it; and, if it
 was changed or deleted, when and why. For a checkpoint: its splits, by fingerprint; their tables; and the runs that
-wrote them. What cannot be read any more is listed as not known.
+wrote them. What can no longer be read is listed as not known.
 
 {_CONNECTION}
 

@@ -1,4 +1,4 @@
-"""The record of a trained model: which images its training and validation had. It lies beside the checkpoint.
+"""The record of a trained model: which images were used for training and validation. It is saved beside the checkpoint.
 
 It links a checkpoint to splits by their fingerprints, so that a model can be followed back to tables and sources.
 """

@@ -13,14 +13,13 @@ from etl.cassandra import registry
 from etl.cassandra.class_numbers import class_names
 from etl.cassandra.control import Control
 from etl.cassandra.registry import DATASET, Entry
+from etl.cassandra.runs import recorded_runs
 from etl.cassandra.table_records import TableRecord, read_records
 from schemas import TableName
 
 TABLE, CLASSES, RUN = "table", "classes", "run"
 READ_KINDS = (TABLE, CLASSES, RUN)
 """The kinds of objects that are read from the tables of ingests. They cannot be described."""
-
-_RUNS = "SELECT sequence, kind, dataset, source, started FROM {} WHERE table_name = ?"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,12 +120,12 @@ def _runs(control: Control, *, keyspace: str) -> list[Item]:
         return []
     found = []
     for table in sorted(row.table_name for row in control.execute(f"SELECT DISTINCT table_name FROM {runs.quoted}")):
-        for row in control.execute(_RUNS.format(runs.quoted), (table,), is_serial=True):
-            definition = {"table": f"{keyspace}.{table}", "sequence": row.sequence, "kind": row.kind,
-                          "dataset": row.dataset, "source": row.source}  # fmt: skip
-            summary = " of ".join(filter(None, (row.kind, row.source)))
-            title = f"{keyspace}.{table}#{row.sequence}"
-            found.append(Item(kind=RUN, title=title, summary=summary, definition=definition, at=row.started))
+        for run in recorded_runs(control, TableName(keyspace, table)):
+            definition = {"table": f"{keyspace}.{table}", "sequence": run.sequence, "kind": run.kind,
+                          "dataset": run.dataset, "source": run.source}  # fmt: skip
+            summary = " of ".join(filter(None, (run.kind, run.source)))
+            title = f"{keyspace}.{table}#{run.sequence}"
+            found.append(Item(kind=RUN, title=title, summary=summary, definition=definition, at=run.started))
     return found
 
 

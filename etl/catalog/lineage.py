@@ -1,7 +1,7 @@
 """Lineage: from a model, shards or a split back to tables and runs, and from an image to everything that holds it.
 
 Products are linked by fingerprints, never by addresses alone: other files at the address of a registered split are not
-that split. What cannot be read any more is told as not known.
+that split. What can no longer be read is reported as not known.
 """
 
 import json
@@ -14,6 +14,7 @@ from typing import Any
 from etl.cassandra import registry
 from etl.cassandra.control import Control, check_columns
 from etl.cassandra.registry import MODEL, SHARD_SET, SPLIT
+from etl.cassandra.runs import RecordedRun, recorded_runs
 from etl.cassandra.table_records import record_of
 from etl.catalog.products import Product
 from etl.errors import TableError
@@ -358,16 +359,12 @@ class Tracer:
         elif (holder := holders[print_]) is not None:
             found.link(holder[0], model.node, use)
 
-    def _runs(self, metadata: TableName) -> Iterator[tuple[Any, Node]]:
+    def _runs(self, metadata: TableName) -> Iterator[tuple[RecordedRun, Node]]:
         """The runs on a metadata table, the newest first."""
-        runs = TableName(metadata.keyspace, "ingests")
-        if self._control.columns(runs) is None:
-            return
-        query = f"SELECT sequence, kind, ingest_id, source, started FROM {runs.quoted} WHERE table_name = ?"
-        for row in self._control.execute(query, (metadata.table,), is_serial=True):
-            details = {"kind": row.kind, "source": row.source, "started": _time(row.started)}
-            summary = f"{row.kind} of {row.source or 'no source'}, {_time(row.started)}"
-            yield row, Node(RUN, f"{metadata}#{row.sequence}", summary, details)
+        for run in recorded_runs(self._control, metadata):
+            details = {"kind": run.kind, "source": run.source, "started": _time(run.started)}
+            summary = f"{run.kind} of {run.source or 'no source'}, {_time(run.started)}"
+            yield run, Node(RUN, f"{metadata}#{run.sequence}", summary, details)
 
     def _history(self, metadata: TableName, image_id: uuid.UUID) -> list[dict[str, Any]]:
         try:
@@ -453,7 +450,7 @@ def _of_image(row: Any, metadata: TableName) -> dict[str, Any]:
 
 
 def _of_past(history: Sequence[Mapping[str, Any]], metadata: TableName) -> dict[str, Any]:
-    """What is left to say about an image that the metadata table does not have."""
+    """The details of an image that is not in the metadata table, from its history."""
     if not history:
         return {"table": str(metadata), "state": "not in the table, which has no history of it"}
     last = history[0]

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from etl.cassandra import registry
 from etl.cassandra.control import Control
 from etl.cassandra.registry import MODEL, SHARD_SET, SPLIT, Entry
+from etl.cassandra.runs import recorded_runs
 from etl.cassandra.table_records import dataset_of, read_records
 from etl.errors import EtlError, TableError
 from formats import FormatsError, SplitFolder, is_dictionary, read_dictionary
@@ -278,14 +279,10 @@ def _document(control: Control, product: Product, *, keyspace: str) -> dict[str,
 
 def _newest_run(control: Control, metadata: TableName, *, created: str | None) -> int | None:
     """The newest run of a metadata table that had started when a product was written; None if there is none."""
-    runs = TableName(metadata.keyspace, "ingests")
-    if control.columns(runs) is None:
-        return None
     # Files have the time in whole seconds, Cassandra's times are UTC without saying so.
     end = datetime.now(UTC) if created is None else datetime.fromisoformat(created) + timedelta(seconds=1)
-    query = f"SELECT sequence, started FROM {runs.quoted} WHERE table_name = ?"
-    rows = control.execute(query, (metadata.table,), is_serial=True)
-    started = (row.sequence for row in rows if row.started is None or row.started.replace(tzinfo=UTC) < end)
+    runs = recorded_runs(control, metadata)
+    started = (run.sequence for run in runs if run.started is None or run.started.replace(tzinfo=UTC) < end)
     return max(started, default=None)
 
 

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from etl.cassandra.control import Control
+from etl.cassandra.runs import recorded_runs
 from etl.deleting.plan import DeletePlan
 from etl.errors import SourceError, TableError
 from etl.frames import small_table
@@ -19,7 +20,6 @@ from etl.secrets import driver_storage
 from etl.splits.conditions import check_answers
 from etl.splits.metadata import copy_table
 from etl.splits.plan import SplitPlan
-from schemas import TableName
 from schemas.tables import DELETED
 
 _SHOWN = 5
@@ -109,19 +109,12 @@ def _without_metadata(control: Control, unknown: DataFrame, states: DataFrame, *
 
 def _ingest_id(control: Control, *, plan: DeletePlan) -> uuid.UUID:
     """The id of an ingest. Raises `TableError` for one that is not recorded."""
-    runs = TableName(plan.metadata_table.keyspace, "ingests")
-    rows = []
-    if control.columns(runs) is not None:
-        query = f"SELECT sequence, ingest_id, kind FROM {runs.quoted} WHERE table_name = ?"
-        rows = [
-            row
-            for row in control.execute(query, (plan.metadata_table.table,), is_serial=True)
-            if row.kind in ("ingest", "repair") and row.ingest_id is not None
-        ]
-    for row in rows:
-        if plan.ingest in (row.ingest_id, row.sequence):
-            return uuid.UUID(str(row.ingest_id))
-    known = ", ".join(f"{row.sequence} ({row.ingest_id})" for row in rows[:_SHOWN]) or "none"
+    runs = recorded_runs(control, plan.metadata_table)
+    ingests = [run for run in runs if run.writes_images and run.ingest_id is not None]
+    for run in ingests:
+        if plan.ingest in (run.ingest_id, run.sequence):
+            return uuid.UUID(str(run.ingest_id))
+    known = ", ".join(f"{run.sequence} ({run.ingest_id})" for run in ingests[:_SHOWN]) or "none"
     raise TableError(f"Wanted an ingest into {plan.metadata_table}. Found: {plan.ingest}. The newest are: {known}.")
 
 

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from etl.cassandra.control import Control, check_columns
+from etl.cassandra.runs import recorded_runs
 from etl.cassandra.table_records import check_pair, dataset_of
 from etl.deleting.caches import clean_cache
 from etl.deleting.choosing import Chosen, choose
@@ -170,13 +171,8 @@ def needs_confirmation(images: int, *, of: int) -> bool:
 def _check_alone(spark: SparkSession, found: _Found, *, run: Run, plan: DeletePlan) -> None:
     """Raise `ConflictError` if another run has written, or may write, deleted images again."""
     metadata = plan.metadata_table
-    table = TableName(metadata.keyspace, "ingests")
-    query = f"SELECT sequence, kind FROM {table.quoted} WHERE table_name = ? AND sequence > ?"
-    later = [
-        row
-        for row in found.control.execute(query, (metadata.table, run.sequence), is_serial=True)
-        if row.kind in _WRITERS
-    ]
+    runs = recorded_runs(found.control, metadata)
+    later = [one for one in runs if one.sequence > run.sequence and one.kind in _WRITERS]
     if later:
         names = ", ".join(f"{row.sequence} ({row.kind})" for row in later)
         raise ConflictError(

@@ -93,7 +93,7 @@ def check_holders(holders: list[Holder], *, plan: DeletePlan) -> None:
     if protected and not plan.force:
         raise ConflictError(
             f"Wanted images that no pinned split has, and none of --split. Found: {'; '.join(map(str, protected))}. "
-            "Nothing was deleted. --force deletes the images all the same; these splits keep their ids, and training "
+            "Nothing was deleted. --force deletes the images anyway; these splits keep their ids, and training "
             "skips them with on_missing='skip'."
         )
 

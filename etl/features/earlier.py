@@ -10,11 +10,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from etl.cassandra.control import Control
+from etl.cassandra.runs import FINISHED, STARTED, RecordedRun, recorded_runs, sequences_by_ingest
 from etl.cassandra.tables import read_table, uuid_bytes
 from etl.errors import TableError
 from etl.features.history import CURRENT, REPLACED, THEN, metadata_as_of, states_at
 from etl.frames import small_table
-from etl.ingest.sequence import FINISHED, STARTED, RecordedRun, recorded_runs, sequences_by_ingest
 from formats.sizes import counted
 from schemas import Columns, TableName
 from schemas.as_of import AsOf

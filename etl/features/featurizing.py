@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from etl.cassandra import registry
 from etl.cassandra.control import Control, check_columns
 from etl.cassandra.expiry import expiring_ingests
+from etl.cassandra.runs import recorded_runs, sequences_by_ingest
 from etl.cassandra.table_records import check_pair, dataset_of
 from etl.cassandra.tables import read_table, uuid_bytes
 from etl.errors import ConflictError, FunctionError, TableError
@@ -30,7 +31,7 @@ from etl.features.vectors.index import check_vector, has_index, update_index
 from etl.features.views import find_view, register_view
 from etl.frames import kept, plain_inside, small_table
 from etl.ingest.plan import ingest_time, new_ingest_id
-from etl.ingest.sequence import create_sequence, recorded_runs, sequences_by_ingest, take_run
+from etl.ingest.sequence import create_sequence, take_run
 from etl.ingest.writing.progress import Counters, collect_watched
 from etl.ingest.writing.tasks import task_count
 from etl.secrets import secrets_on_executors

@@ -9,7 +9,8 @@ from pyspark.sql import SparkSession
 
 from etl.cassandra.class_numbers import class_names, take_numbers
 from etl.cassandra.control import Control
-from etl.cassandra.expiry import check_lasting, run_ttls
+from etl.cassandra.expiry import check_lasting
+from etl.cassandra.runs import recorded_runs
 from etl.cassandra.table_records import TableRecord, check_fits, claim_tables, read_records
 from etl.errors import ConflictError, SourceError, TableError
 from etl.ingest.old_tables import OTHER_TOOLS, examine
@@ -181,7 +182,10 @@ def check_ttl(control: Control, *, plan: IngestPlan) -> None:
     metadata = plan.tables.metadata
     if plan.near_duplicates:
         check_lasting(control, metadata, wanted="--near-duplicates")
-    last = next((run for run in run_ttls(control, metadata) if run.source == plan.source_name), None)
+    of_source = (
+        run for run in recorded_runs(control, metadata) if run.writes_images and run.source == plan.source_name
+    )
+    last = next(of_source, None)
     if last is not None and last.ttl and plan.ttl is None:
         raise ConflictError(
             f"Wanted --ttl for {plan.source_name}, whose images in {metadata} expire. Found: run {last.sequence} had "

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pyspark.sql import DataFrame, SparkSession
 
 from etl.cassandra.control import Control
+from etl.cassandra.runs import recorded_runs, sequences_by_ingest
 from etl.errors import EtlError
 from etl.frames import kept
 from etl.ingest.class_remarks import ClassRemarks, class_remarks
@@ -29,7 +30,7 @@ from etl.ingest.near_duplicate_groups import clear_replaced, group_again
 from etl.ingest.plan import IngestPlan, new_ingest_id
 from etl.ingest.removal import deleted_images
 from etl.ingest.report import IngestEstimate, IngestReport
-from etl.ingest.sequence import finish_run, recorded_runs, sequences_by_ingest
+from etl.ingest.sequence import finish_run
 from etl.ingest.stale_rows import StaleRows, not_found, of_listing, prune, rows_of_source, splits_of
 from etl.ingest.writing.folder_rows import folder_target
 from etl.ingest.writing.image_writer import Target, WriteOrder

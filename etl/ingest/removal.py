@@ -20,6 +20,7 @@ from etl.cassandra import registry
 from etl.cassandra.cluster import Cluster
 from etl.cassandra.control import Control
 from etl.cassandra.executor import insert_into, writer
+from etl.cassandra.runs import recorded_runs, sequences_by_ingest
 from etl.cassandra.table_records import read_records
 from etl.cassandra.tables import append_rows, read_table, uuid_bytes, uuid_text
 from etl.errors import TableError
@@ -126,26 +127,13 @@ def image_states(spark: SparkSession, control: Control, *, metadata: TableName, 
         uuid_bytes(columns.id).alias("id"),
         *((F.col(has[name]) if name in has else F.lit(None)).cast(kind).alias(name) for name, kind in _STATES.items()),
     )
-    runs = _sequences(control, metadata)
+    runs = {str(one): last for one, last in sequences_by_ingest(recorded_runs(control, metadata)).items()}
     known = small_table(
         spark, {"ingest_id": [*runs], "sequence": [*runs.values()]}, "ingest_id STRING, sequence BIGINT"
     )
     sequence = F.coalesce("sequence", F.lit(0)).cast("bigint")
     rows = rows.join(F.broadcast(known), on="ingest_id", how="left").withColumn("sequence", sequence)
     return rows.withColumn("since", F.coalesce("since", "sequence"))
-
-
-def _sequences(control: Control, metadata: TableName) -> dict[str, int]:
-    """The largest sequence of each ingest id."""
-    runs = TableName(metadata.keyspace, "ingests")
-    if control.columns(runs) is None:
-        return {}
-    query = f"SELECT sequence, ingest_id FROM {runs.quoted} WHERE table_name = ?"
-    found: dict[str, int] = {}
-    for row in control.execute(query, (metadata.table,), is_serial=True):  # the newest first
-        if row.ingest_id is not None:
-            found.setdefault(str(row.ingest_id), row.sequence)
-    return found
 
 
 def newest_removals(spark: SparkSession, control: Control, *, metadata: TableName) -> DataFrame | None:

@@ -7,12 +7,12 @@ machines say. The runs are recorded in the table ``ingests``.
 
 import time
 import uuid
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from etl.cassandra.control import Control
+from etl.cassandra.runs import FINISHED, STARTED
 from etl.cassandra.transactions import TransactionRetries
 from etl.cassandra.write_times import latest_write
 from etl.errors import EtlError
@@ -22,7 +22,6 @@ from schemas.tables import create_ingests
 
 SPAN = 100_000
 """The number of microseconds that belong to a run. No run is shorter, and two runs never share one."""
-STARTED, FINISHED = "started", "finished"
 MOST_AHEAD = 300_000_000
 """The largest difference between clocks that is accepted, in microseconds."""
 
@@ -178,59 +177,6 @@ def finish_run(control: Control, run: Run) -> None:
     retries = TransactionRetries(f"Wanted to record the end of {run}.")
     while not control.apply([(update, (FINISHED, run.table.table, run.sequence, run.clock))]):
         retries.wait()
-
-
-def recorded_runs(control: Control, table: TableName) -> list["RecordedRun"]:
-    """The runs on a metadata table, the newest first; empty if none are recorded. Raises `UnreachableError`."""
-    runs = TableName(table.keyspace, "ingests")
-    if (there := control.columns(runs)) is None:
-        return []
-    state = "state" if "state" in there else "kind"
-    query = f"SELECT sequence, clock, kind, ingest_id, source, started, {state} FROM {runs.quoted} WHERE table_name = ?"
-    found = control.execute(query, (table.table,), is_serial=True)
-    return [
-        RecordedRun(
-            sequence=row.sequence,
-            clock=row.clock,
-            kind=row.kind or "",
-            ingest_id=row.ingest_id,
-            source=row.source or "",
-            started=row.started,
-            state=row.state if "state" in there else None,
-        )
-        for row in found
-        if row.sequence is not None
-    ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedRun:
-    """A run as it is recorded in ``ingests``. ``clock`` is in microseconds since 1970."""
-
-    sequence: int
-    clock: int
-    kind: str
-    ingest_id: uuid.UUID | None
-    source: str
-    started: datetime | None
-    state: str | None
-    """`STARTED` or `FINISHED`; None for runs of earlier versions."""
-
-    @property
-    def writes_images(self) -> bool:
-        """Whether a run of this kind writes metadata rows."""
-        return self.kind in ("ingest", "repair")
-
-    def __str__(self) -> str:
-        source = f" of {self.source}" if self.source else ""
-        return f"run {self.sequence} ({self.kind}{source})"
-
-
-def sequences_by_ingest(runs: Iterable[RecordedRun]) -> dict[uuid.UUID, int]:
-    """The last run of each ingest id. Rows without ``since`` count as written by it."""
-    return {
-        run.ingest_id: run.sequence for run in sorted(runs, key=lambda run: run.sequence) if run.ingest_id is not None
-    }
 
 
 def has_runs(control: Control, table: TableName) -> bool:

@@ -10,13 +10,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from etl.cassandra.control import Control
+from etl.cassandra.runs import recorded_runs, sequences_by_ingest
 from etl.errors import EtlError
 from etl.frames import kept
 from etl.ingest.destination import find_destination
 from etl.ingest.listed_images import ListedImages
 from etl.ingest.near_duplicate_groups import clear_replaced
 from etl.ingest.plan import IngestPlan, new_ingest_id
-from etl.ingest.sequence import Run, finish_run, recorded_runs, sequences_by_ingest, take_lone_run
+from etl.ingest.sequence import Run, finish_run, take_lone_run
 from etl.ingest.writing.image_writer import Nowhere, WriteOrder
 from etl.ingest.writing.outcomes import WRITTEN
 from etl.ingest.writing.preparation import Preparation

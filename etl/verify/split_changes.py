@@ -15,13 +15,13 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from etl.cassandra.control import Control, check_columns
+from etl.cassandra.runs import recorded_runs, sequences_by_ingest
 from etl.cassandra.tables import read_table, uuid_text
 from etl.errors import TableError
 from etl.features.earlier import read_history, with_since
 from etl.features.history import THEN, metadata_as_of, states_at
 from etl.features.relabelling import versions_of, with_labels
 from etl.frames import kept, plain_inside, small_table
-from etl.ingest.sequence import recorded_runs, sequences_by_ingest
 from etl.splits.positions import added_up, fingerprint_sums
 from formats import SplitFolder
 from formats.splits.dictionary import is_dictionary

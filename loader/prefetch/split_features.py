@@ -55,7 +55,7 @@ def open_features(split: Split, names: Sequence[str]) -> dict[str, NDArray[Any]]
 
 
 def gathered(columns: Mapping[str, NDArray[Any]], positions: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
-    """The values at some positions, as arrays of their own."""
+    """The values at some positions, copied."""
     return {name: np.asarray(column[positions]) for name, column in columns.items()}
 
 

@@ -1,8 +1,8 @@
 """States of images that an ingest replaces: a label and the bytes' SHA-256, which go to the history.
 
 A task reads the state of an image before it writes the image, and writes the replaced state in the same mutation as the
-new one. So a killed task loses no state. A repeated task finds the state of its own run, whose predecessor is in the
-history already.
+new one. So a killed task loses no state. A repeated task finds what its first attempt wrote; the replaced state is in
+the history already.
 """
 
 import uuid

@@ -10,11 +10,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from etl.cassandra.control import Control
+from etl.cassandra.runs import recorded_runs
 from etl.errors import TableError
 from etl.features.plan import RelabelPlan
 from etl.ingest import ingestion
 from etl.ingest.plan import IngestPlan
-from etl.ingest.sequence import recorded_runs
 from etl.shards import sharding
 from etl.shards.plan import ShardPlan
 from etl.sources.plan import SourcePlan

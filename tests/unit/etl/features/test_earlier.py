@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from etl.cassandra.runs import FINISHED, STARTED, RecordedRun
 from etl.errors import TableError
 from etl.features.earlier import resolve, unfinished
-from etl.ingest.sequence import FINISHED, STARTED, RecordedRun
 from schemas import TableName
 from schemas.as_of import AsOf
 

@@ -1,0 +1,80 @@
+"""The runs that are recorded for a metadata table, in the table ``ingests`` of its keyspace."""
+
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from etl.cassandra.control import Control
+from schemas import TableName
+
+STARTED, FINISHED = "started", "finished"
+"""The states of runs."""
+_ADDED = ("state", "ttl")  # tables of earlier versions lack these columns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedRun:
+    """A run as it is recorded.
+
+    Attributes:
+        sequence: Its place in the sequence of the table's runs.
+        clock: The write time of its rows, in microseconds since 1970.
+        kind: The kind of run: ``ingest``, ``repair``, ``features``, ...
+        ingest_id: The ingest id of its rows.
+        dataset: The dataset that it wrote.
+        source: The source that it read.
+        started: When it started; UTC, without saying so.
+        state: `STARTED` or `FINISHED`; None for runs of earlier versions.
+        ttl: The seconds after which its images expire; 0 if they do not.
+    """
+
+    sequence: int
+    clock: int
+    kind: str
+    ingest_id: uuid.UUID | None
+    source: str
+    started: datetime | None
+    state: str | None
+    dataset: str = ""
+    ttl: int = 0
+
+    @property
+    def writes_images(self) -> bool:
+        """Whether a run of this kind writes metadata rows."""
+        return self.kind in ("ingest", "repair")
+
+    def __str__(self) -> str:
+        source = f" of {self.source}" if self.source else ""
+        return f"run {self.sequence} ({self.kind}{source})"
+
+
+def recorded_runs(control: Control, table: TableName) -> list[RecordedRun]:
+    """The runs on a metadata table, the newest first; empty if none are recorded. Raises `UnreachableError`."""
+    runs = TableName(table.keyspace, "ingests")
+    if (there := control.columns(runs)) is None:
+        return []
+    added = [name for name in _ADDED if name in there]
+    names = ", ".join(["sequence", "clock", "kind", "ingest_id", "dataset", "source", "started", *added])
+    found = control.execute(f"SELECT {names} FROM {runs.quoted} WHERE table_name = ?", (table.table,), is_serial=True)
+    return [
+        RecordedRun(
+            sequence=row.sequence,
+            clock=row.clock,
+            kind=row.kind or "",
+            ingest_id=row.ingest_id,
+            dataset=row.dataset or "",
+            source=row.source or "",
+            started=row.started,
+            state=row.state if "state" in there else None,
+            ttl=(row.ttl or 0) if "ttl" in there else 0,
+        )
+        for row in found
+        if row.sequence is not None
+    ]
+
+
+def sequences_by_ingest(runs: Iterable[RecordedRun]) -> dict[uuid.UUID, int]:
+    """The last run of each ingest id. Rows without ``since`` count as written by it."""
+    ordered = sorted(runs, key=lambda run: run.sequence)
+    return {run.ingest_id: run.sequence for run in ordered if run.ingest_id is not None}
