@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from benchmarks.features import featurizing, history, labels, tables
+from benchmarks.features import featurizing, history, labels, loading, tables
 from benchmarks.harness.command import Draw, Parts, run
 from benchmarks.harness.figures import Figure, Figures
 from benchmarks.harness.results import Row
@@ -50,13 +50,14 @@ class Scale:
     pictures: int = 12_000
     pairs: int = 5
     rows: int = MILLION
+    reads: int = 7
     labelled: int = 2 * MILLION
     values: int = 10 * MILLION
     few_pairs: int = 3
 
 
 FULL = Scale()
-QUICK = Scale(pictures=600, pairs=3, rows=20_000, labelled=20_000, values=200_000, few_pairs=2)
+QUICK = Scale(pictures=600, pairs=3, rows=20_000, reads=3, labelled=20_000, values=200_000, few_pairs=2)
 
 
 def measure(parts: Parts, folder: Path) -> Draw | None:
@@ -71,6 +72,7 @@ def measure(parts: Parts, folder: Path) -> Draw | None:
 
     part((1,), featurizing.rows_of_featurizing, pictures=scale.pictures, pairs=scale.pairs)
     part((2, 3), tables.rows_of_tables, rows=scale.rows)
+    part((4,), loading.rows_of_loading, pairs=scale.reads, is_quick=parts.is_quick)
     part((5,), labels.rows_of_labels, rows=scale.labelled, pairs=scale.few_pairs)
     part((6,), history.rows_of_joins, requests=scale.values // 10, values=scale.values, pairs=scale.few_pairs)
     return None

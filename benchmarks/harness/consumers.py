@@ -79,6 +79,7 @@ def source_of(order: Order) -> loader.CassandraSource:
         memory_budget=order["budget"],
         in_order=order.get("in_order", True),
         consistency=order.get("consistency", "LOCAL_QUORUM"),
+        features=order.get("features", ()),
         client=order.get("client"),
         access=loader.Access(ca=order.get("ca")),
     )
@@ -106,7 +107,9 @@ def fetch(order: Order) -> Answer:
 
 
 def add(sums: dict[str, int], batch: loader.Batch) -> None:
-    """Add a batch to the sums, and check that each image matches its id."""
+    """Add a batch to the sums, and check that each image matches its id, and each vector its position."""
+    if any((values != batch.positions[:, None]).any() for values in batch.features.values()):
+        raise RuntimeError(f"Wanted the features of the images in batch {batch.step}. Found: others.")
     if b"".join(image[-16:] for image in batch.images) != batch.ids.tobytes():
         raise RuntimeError(f"Wanted the images of the ids in batch {batch.step}. Found: others.")
     sums["images"] += len(batch)

@@ -1,6 +1,7 @@
 """Writes split folders of any size in bounded memory, without Spark, in files of a million rows as the job does."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,11 @@ from numpy.typing import NDArray
 
 import loader
 from benchmarks.harness.pictures import TABLE_CLASSES, Images
+from formats.splits.features import FOLDER as FEATURES
+from formats.splits.features import field_fingerprint, value_sums
 from formats.splits.fingerprint import row_sums, split_fingerprint
 from schemas import Columns, SplitFile, SplitManifest, SplitPart
-from schemas.manifest import NAME
+from schemas.manifest import NAME, FeaturePart, StoredFeature
 from schemas.splits import ARROW_SCHEMA, ID_BYTES
 
 _ROWS_A_FILE = 1_000_000
@@ -42,6 +45,25 @@ def write_split(folder: Path, images: Images, *, rows: int, distinct: int | None
     part = SplitPart(0, rows, by_class, fingerprint, files)
     _publish(folder, part, data_table=images.table, num_classes=TABLE_CLASSES, seed=_SEED)
     return part
+
+
+def add_vectors(folder: Path, *, name: str, length: int) -> None:
+    """Add a feature to a split folder: a vector that repeats the number of the position."""
+    manifest = SplitManifest.from_json((folder / NAME).read_text(encoding="utf-8"), place=str(folder))
+    (part,) = manifest.splits
+    positions = np.arange(part.rows, dtype=np.int64)
+    values = np.repeat(positions.astype("<f4")[:, None], length, axis=1)
+    view, kind = f"{name}@v1", f"float[{length}]"
+    path = f"{FEATURES}/{view}/split=0/part-00000.parquet"
+    (folder / path).parent.mkdir(parents=True)
+    packed = pa.Array.from_buffers(pa.binary(4 * length), part.rows, [None, pa.py_buffer(values)]).cast(pa.binary())
+    pq.write_table(pa.table({"position": positions, name: packed}), folder / path, compression="zstd")
+    printed = field_fingerprint(
+        split=part.fingerprint, view=view, field=name, kind=kind, rows=part.rows, sums=value_sums(positions, values)
+    )
+    of_part = FeaturePart(fingerprints={name: printed}, files=(SplitFile(path, part.rows),))
+    stored = StoredFeature(view=view, fields={name: kind}, splits=(of_part,))
+    (folder / NAME).write_text(replace(manifest, stored_features=(stored,)).to_json(), encoding="utf-8")
 
 
 def write_folder(folder: Path, found: loader.Folder, *, data_table: str) -> None:
