@@ -102,7 +102,7 @@ class FeatureView:
             ``sql:EXPRESSION``, ``labels:FILE``.
         digest: The SHA-256 of the code, model, expression or file, in hexadecimal.
         ttl: Seconds after its computation when a value is too old to be used; None if values are kept.
-        sequence: For a version of a label view, the run that wrote it: all versions are in one table.
+        sequence: For a version of a label view, the run that wrote it: all versions are in one table, see `column`.
         uses: For an on-demand view, the views whose fields its expression has, with their versions.
     """
 
@@ -160,6 +160,11 @@ class FeatureView:
                 f"Found: {table}, with {len(table)}. Use a shorter name for the view."
             )
         return TableName(metadata.keyspace, table)
+
+    @property
+    def column(self) -> str:
+        """The column of a label view's version, in the table of all versions."""
+        return f"run_{self.sequence}"
 
     @property
     def vector(self) -> tuple[str, int] | None:

@@ -221,6 +221,24 @@ def create_feature_values(table: TableName, fields: Mapping[str, str]) -> str:
     return _definition("feature_values", table=table.quoted, fields=columns)
 
 
+def create_label_values(table: TableName, column: str) -> str:
+    """Return the statement that creates the table of a label view's labels unless it exists.
+
+    Args:
+        table: The table.
+        column: The column of the first version.
+
+    Returns:
+        A CQL statement.
+    """
+    return _definition("label_values", table=table.quoted, column=check_column(column))
+
+
+def add_label_column(table: TableName, column: str) -> str:
+    """Return the statement that adds the column of another version to a table of labels."""
+    return f'ALTER TABLE {table.quoted} ADD "{check_column(column)}" int'
+
+
 def create_vectors(table: TableName, length: int) -> str:
     """Return the statement that creates a table of vectors unless it exists.
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from benchmarks.features import featurizing, history, labels, loading, tables
+from benchmarks.features import featurizing, history, labels, loading, tables, vectors
 from benchmarks.harness.command import Draw, Parts, run
 from benchmarks.harness.figures import Figure, Figures
 from benchmarks.harness.results import Row
@@ -39,6 +39,7 @@ FIGURES = Figures(
             3,
             needs=_ROWS,
         ),
+        7: Figure("storing vectors of 500 new images with a vector index, its time over without", "", None),
     }
 )
 
@@ -54,10 +55,11 @@ class Scale:
     labelled: int = 2 * MILLION
     values: int = 10 * MILLION
     few_pairs: int = 3
+    indexed: int = 20_000
 
 
 FULL = Scale()
-QUICK = Scale(pictures=600, pairs=3, rows=20_000, reads=3, labelled=20_000, values=200_000, few_pairs=2)
+QUICK = Scale(pictures=600, pairs=3, rows=20_000, reads=3, labelled=20_000, values=200_000, few_pairs=2, indexed=1_000)
 
 
 def measure(parts: Parts, folder: Path) -> Draw | None:
@@ -75,6 +77,7 @@ def measure(parts: Parts, folder: Path) -> Draw | None:
     part((4,), loading.rows_of_loading, pairs=scale.reads, is_quick=parts.is_quick)
     part((5,), labels.rows_of_labels, rows=scale.labelled, pairs=scale.few_pairs)
     part((6,), history.rows_of_joins, requests=scale.values // 10, values=scale.values, pairs=scale.few_pairs)
+    part((7,), vectors.rows_of_index, vectors=scale.indexed, new=500, pairs=scale.few_pairs)
     return None
 
 

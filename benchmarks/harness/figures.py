@@ -14,11 +14,11 @@ from benchmarks.harness.results import Row
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure and its target; ``needs`` names what a quick run lacks, if its value would mean nothing."""
+    """One figure and its target, if any; ``needs`` names what a quick run lacks, if its value would mean nothing."""
 
     text: str
     op: str
-    target: float
+    target: float | None
     unit: str = "ratio"
     needs: str = ""
 

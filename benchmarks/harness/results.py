@@ -31,7 +31,7 @@ class Row:
 
     figure: str
     op: str
-    target: float
+    target: float | None
     value: float | None
     unit: str
     interval: tuple[float, float] | None = None
@@ -42,8 +42,8 @@ class Row:
 
     @property
     def met(self) -> bool | None:
-        """Whether the target is met; None without a value."""
-        if self.value is None:
+        """Whether the target is met; None without a value or a target."""
+        if self.value is None or self.target is None:
             return None
         compare = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}[self.op]
         return bool(compare(self.value, self.target))
@@ -64,7 +64,8 @@ def publish(name: str, rows: Sequence[Row], *, quick: bool = False) -> Path:
         value = "-" if row.value is None else f"{row.value:,.2f} {row.unit}"
         value += f" ({row.interval[0]:,.2f} to {row.interval[1]:,.2f})" if row.interval else ""
         verdict = {True: "met", False: "missed", None: "-"}[row.met]
-        table.add_row(row.figure, f"{row.op} {row.target:g} {row.unit}", value, verdict, row.note)
+        target = "" if row.target is None else f"{row.op} {row.target:g} {row.unit}"
+        table.add_row(row.figure, target, value, verdict, row.note)
     Console().print(table)
     path = PLACE / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from etl.cassandra import registry
 from etl.cassandra.class_numbers import class_names, take_numbers
 from etl.cassandra.control import Control, check_columns
+from etl.cassandra.runs import recorded_runs
 from etl.cassandra.table_records import check_pair, dataset_of, record_of
 from etl.cassandra.tables import append_rows, read_table, uuid_text
 from etl.errors import ConflictError, SourceError, TableError
@@ -30,7 +31,7 @@ from etl.secrets import driver_storage, secrets_on_executors
 from etl.sources.labels import label_by_file, read_labels, unmatched_labels
 from schemas import Columns, TableName
 from schemas.features import FeatureView, ViewName
-from schemas.tables import create_feature_values
+from schemas.tables import add_label_column, create_label_values
 
 log = logging.getLogger("imagestrata.relabel")
 
@@ -115,15 +116,10 @@ def run(spark: SparkSession, *, plan: RelabelPlan) -> RelabelReport:
         values = view.table_of(table)
         if control.columns(values) is None:
             log.info("create table %s", values)
-            control.define(create_feature_values(values, {plan.view: "int"}))
-        at = F.timestamp_millis(F.lit(taken.clock // 1000))
-        written = rows.select(
-            uuid_text("id").alias("id"),
-            F.lit(taken.sequence).cast("bigint").alias("sequence"),
-            at.alias("event_timestamp"),
-            at.alias("created_timestamp"),
-            plan.view,
-        )
+            control.define(create_label_values(values, view.column))
+        if view.column not in (control.columns(values) or {}):
+            control.define(add_label_column(values, view.column))
+        written = rows.select(uuid_text("id").alias("id"), F.col(plan.view).alias(view.column))
         append_rows(written, table=values, clock=taken.clock)
         changed = F.count_if(~F.col("before").eqNullSafe(F.col(plan.view)))
         (counts,) = rows.agg(F.count("*").alias("images"), changed.alias("changed")).collect()
@@ -181,6 +177,36 @@ def versions_of(
     return found
 
 
+def label_values(spark: SparkSession, control: Control, metadata: TableName, view: ViewName) -> DataFrame:
+    """The labels of a version of a label view and of all before it, as values of a feature view.
+
+    Args:
+        spark: The session.
+        control: The session for small queries.
+        metadata: The metadata table.
+        view: The version; without a number, the newest one.
+
+    Returns:
+        ``id`` (text), ``sequence`` and ``event_timestamp`` of the run that wrote the label, and the class number in a
+        column with the name of the view. Images have a row for each version that names them.
+
+    Raises:
+        TableError: There is no such version.
+    """
+    versions = versions_of(control, metadata, view)
+    clocks = {run.sequence: run.clock for run in recorded_runs(control, metadata)}
+    rows = read_table(spark, versions[0].table_of(metadata), columns=["id", *(one.column for one in versions)])
+    each = [
+        F.struct(
+            F.lit(one.sequence).cast("bigint").alias("sequence"),
+            F.timestamp_micros(F.lit(clocks[one.sequence or 0])).alias("event_timestamp"),
+            F.col(one.column).alias(view.name),
+        )
+        for one in versions
+    ]
+    return rows.select("id", F.inline(F.array(*each))).where(F.col(view.name).isNotNull())
+
+
 def labels_of(
     spark: SparkSession, metadata: TableName, versions: Sequence[FeatureView], *, columns: Columns
 ) -> DataFrame:
@@ -217,13 +243,9 @@ def with_labels(
     """
     if not versions:
         return rows
-    newest = versions[0]
-    values = read_table(spark, newest.table_of(metadata), columns=["id", "sequence", newest.name])
-    counted = values.where(F.col("sequence").isin([view.sequence for view in versions]))
-    # Run and label in one number: Spark aggregates numbers in a hash table, and sorts the rows for other values.
-    packed = F.max(F.shiftleft("sequence", 32).bitwiseOR(F.col(newest.name).cast("bigint"))).alias("packed")
-    label = F.col("packed").bitwiseAND(F.lit(0xFFFFFFFF)).cast("int").alias("_label")
-    labels = counted.groupBy("id").agg(packed).select(F.col("id").alias("_id"), label)
+    names = [view.column for view in versions]
+    values = read_table(spark, versions[0].table_of(metadata), columns=["id", *names])
+    labels = values.select(F.col("id").alias("_id"), F.coalesce(*names).alias("_label"))
     joined = rows.join(labels, on=F.col(columns.id) == F.col("_id"), how="left")
     label = F.coalesce("_label", columns.label).alias(columns.label)
     return joined.select(*(label if name == columns.label else F.col(name) for name in rows.columns))

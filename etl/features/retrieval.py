@@ -1,6 +1,7 @@
 """The values of features: of all images, of some images by id, and as they were known at a point in time."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -13,6 +14,7 @@ from etl.cassandra.tables import read_table, uuid_bytes
 from etl.errors import TableError
 from etl.features.columns import Fields, find_fields
 from etl.features.history import KnownValues, known_at, points_in_time
+from etl.features.relabelling import label_values, label_views
 from schemas import Columns, TableName
 from schemas.features import FeatureView, ViewName, vector_length
 from schemas.tables import check_column
@@ -118,7 +120,8 @@ def historical_features(
             earlier one wrote) or ``at`` (a timestamp: of runs that began then or earlier), and other columns. If it has
             both, ``sequence`` decides.
         metadata: The metadata table.
-        views: The feature views, as ``NAME`` (the newest version with values) or ``NAME@vN``.
+        views: The feature views, as ``NAME`` (the newest version with values) or ``NAME@vN``; or label views, whose
+            values are the class numbers that ``relabel.py`` wrote.
 
     Returns:
         The requests, each once, in any order, with the fields of all views; null if no value was known. With ``at``,
@@ -136,16 +139,21 @@ def historical_features(
             "Wanted requests with id (string or binary) and sequence (bigint) or at (timestamp). "
             f"Found: {', '.join(wrong or [f'{name} {kind}' for name, kind in kinds.items()])}"
         )
-    with Control.from_spark(spark) as control:
-        found = _stored_fields(control, metadata, views)
-    if taken := [name for one in found for name in one.view.fields if name in kinds]:
-        raise TableError(f"Wanted requests without the column {taken[0]}, which is a field of a view. Rename it.")
-    is_text = kinds["id"] == "string"
-    rows = requests.withColumn("id", F.lower("id")) if is_text else requests
     known = []
-    for one in found:
-        fields = list(one.view.fields)
-        values = read_table(spark, one.table, columns=["id", "sequence", "event_timestamp", *fields])
-        values = values if is_text else values.withColumn("id", uuid_bytes("id"))
-        known.append(KnownValues(values, fields, one.view.ttl if "at" in kinds else None))
+    with Control.from_spark(spark) as control:
+        wanted_views = [ViewName.parse(view) for view in views]
+        of_labels = [view for view in wanted_views if label_views(control, metadata, name=view.name)]
+        for one in _stored_fields(control, metadata, [str(view) for view in wanted_views if view not in of_labels]):
+            fields = list(one.view.fields)
+            values = read_table(spark, one.table, columns=["id", "sequence", "event_timestamp", *fields])
+            known.append(KnownValues(values, fields, one.view.ttl if "at" in kinds else None))
+        for view in of_labels:
+            known.append(KnownValues(label_values(spark, control, metadata, view), [view.name]))
+    if taken := [name for one in known for name in one.fields if name in kinds]:
+        raise TableError(f"Wanted requests without the column {taken[0]}, which is a field of a view. Rename it.")
+    if kinds["id"] == "string":
+        rows = requests.withColumn("id", F.lower("id"))
+    else:
+        rows = requests
+        known = [replace(one, values=one.values.withColumn("id", uuid_bytes("id"))) for one in known]
     return rows.transform(points_in_time, views=known)

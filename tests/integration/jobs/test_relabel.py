@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from etl.cassandra.control import Control
 from etl.errors import ConflictError, EtlError, SourceError, TableError
-from etl.features import relabelling
+from etl.features import historical_features, relabelling
 from etl.features.plan import RelabelPlan
 from etl.ingest import ingestion
 from etl.ingest.plan import IngestPlan
@@ -70,6 +70,11 @@ def test_versions_change_some_labels_and_splits_choose_one(
     assert labels(spark, tables, tmp_path / "v0", None) == {name: name.partition("/")[0] for name in NAMES}
     assert list(labels(spark, tables, tmp_path / "v1", "label@v1").values()) == ["cat", "dog", "dog", "dog"]
     assert list(labels(spark, tables, tmp_path / "v2", "label@v2").values()) == ["cat", "cat", "dog", "bird"]
+    metadata, moved = tables_of(tables)["metadata_table"], str(image_id(tables, b"", b"cat/1.png"))
+    requests = [(moved, first.sequence - 1), (moved, first.sequence), (moved, 9)]
+    runs = spark.createDataFrame(requests, "id STRING, sequence INT")
+    known = historical_features(spark, runs, metadata=metadata, views=["label"]).orderBy("sequence").collect()
+    assert [row.label for row in known] == [None, 1, 0]
     with pytest.raises(TableError, match=r"Wanted the labels label@v3 .* Found: label@v2, label@v1\."):
         labels(spark, tables, tmp_path / "v3", "label@v3")
     kinds = control.execute(f"SELECT kind FROM {tables}.ingests WHERE table_name = 'metadata'")
