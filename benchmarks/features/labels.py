@@ -61,9 +61,7 @@ def rows_of_labels(folder: Path, figures: Figures, *, rows: int, pairs: int) -> 
         in_turn(1, contenders)
         runs = in_turn(pairs, contenders, told=lambda name, seconds: f"{name}: {seconds:.1f} s")
     note = f"{rows:,} images in Cassandra on the same cores, {VERSIONS} versions with a label for each image: version "
-    note += (
-        f"{_AS_OF} of them, and the rows of the metadata table, both with {', '.join(_NAMES)}; all rows checked; "
-    )
+    note += f"{_AS_OF} of them, and the rows of the metadata table, both with {', '.join(_NAMES)}; all rows checked; "
     note += "in seconds"
     return {5: figures.ratio_row(5, runs["as of"], runs["plain"], note=note)}
 
