@@ -36,8 +36,6 @@ def parser(manual: str | None) -> Parser:
     add = group.add_argument
     options.add_check_option(group)
     add("--max-errors", metavar="N|P%", help="fail if more files are rejected (default: fail only if all are)")
-    add("--near-duplicates", action="store_true",
-        help="give all images of the table that look alike the same group_id")  # fmt: skip
     add = made.add_argument_group("destination").add_argument
     add("-d", "--data-table", metavar="KS.TABLE", help="the table of images")
     add("-m", "--metadata-table", metavar="KS.TABLE", help="the table of metadata")

@@ -10,7 +10,7 @@ examples:
   spark-submit jobs/split.py -d ks.data -m ks.metadata -r 9,1 --balance cat=2,dog=1 -o splits/weighted
   spark-submit jobs/split.py -d ks.data -m ks.metadata --metadata-ofn build/metadata -o splits/first
   spark-submit jobs/split.py --metadata-ifn build/metadata -r 1 --per-class 100 -o splits/subset
-  spark-submit jobs/split.py --metadata-ifn build/metadata --group-column group_id -o splits/no-look-alikes
+  spark-submit jobs/split.py --metadata-ifn build/metadata --group-column phash -o splits/no-look-alikes
   spark-submit jobs/split.py --metadata-ifn build/metadata --folds 5 -o splits/folds
   spark-submit jobs/split.py --metadata-ifn build/metadata --where "width >= 224" --exclude splits/test -o splits/large
   spark-submit jobs/split.py --metadata-ifn build/metadata --pin or_split=val:1 -o splits/as-published

@@ -47,8 +47,8 @@ def parser(manual: str | None) -> Parser:
         help="divide every combination of values in these columns exactly, and the values of each column too (default: "
         "label; for images with several labels: labels)")  # fmt: skip
     add("--group-column", metavar="COL",
-        help="put images with the same value in this column into the same split; an image without a value is a group "
-        "by itself")  # fmt: skip
+        help="put images with the same value in this column into the same split, or for phash those that look alike; "
+        "an image without a value is a group by itself")  # fmt: skip
     add("--min-per-split", type=int, metavar="N", default=0, help="fail if a split has fewer images of a class")
     add("--seed", type=int, default=0, metavar="N", help="the seed of the choice and the order (default: 0)")
     add = made.add_argument_group("selection").add_argument
@@ -69,7 +69,7 @@ def parser(manual: str | None) -> Parser:
     add = made.add_argument_group("output").add_argument
     add("-o", "--split-ofn", metavar="PLACE", help="a folder, or NAME.pckl or NAME.pkl for a split dictionary")
     add("--no-position", action="store_true", help="store no positions; faster, and readers compute the order")
-    add("--no-leak-check", action="store_true", help="do not count duplicates and near-duplicates across splits")
+    add("--no-leak-check", action="store_true", help="do not count duplicates and groups across splits")
     add("--overwrite", action="store_true", help="replace a split and metadata cache, also half-written ones")
     add("--explain", action="store_true", help="print how many images of each class go where; write nothing")
     add("--json", action="store_true", help="print the report as JSON on the last line")

@@ -20,8 +20,6 @@ ClassNames = Literal["name", "number"]
 """How classes get numbers: in the order of their names, or because their names are numbers."""
 DELETED, PRUNED = "deleted", "pruned"
 """The kinds of removed images in a history: deleted on request, or no longer in their source."""
-LOOK_ALIKES = "look-"
-"""The prefix of ``group_id`` for groups of near duplicates. Groups from a source have other names."""
 ADDED_COLUMNS = ("since", "state", "ttl")
 """Columns that tables of earlier versions lack. Jobs that write to such a table add them."""
 _DATA_LABELS = {"int": "int", "blob": "blob", "multi": "blob", "none": None}  # the CQL type in the data table
@@ -184,11 +182,6 @@ def create_ingests(keyspace: str) -> str:
     return _definition("ingests", table=TableName.parse(f"{keyspace}.ingests").quoted)
 
 
-def create_perceptual_hashes(keyspace: str) -> str:
-    """Return the statement that creates the table of perceptual hashes unless it exists."""
-    return _definition("perceptual_hashes", table=TableName.parse(f"{keyspace}.perceptual_hashes").quoted)
-
-
 def create_registry(keyspace: str) -> str:
     """Return the statement that creates the table of registered objects unless it exists."""
     return _definition("registry", table=TableName.parse(f"{keyspace}.registry").quoted)
@@ -235,7 +228,15 @@ def create_label_values(table: TableName, column: str) -> str:
 
 
 def add_label_column(table: TableName, column: str) -> str:
-    """Return the statement that adds the column of another version to a table of labels."""
+    """Return the statement that adds the column of another version to a table of labels.
+
+    Args:
+        table: The table.
+        column: The column.
+
+    Returns:
+        A CQL statement.
+    """
     return f'ALTER TABLE {table.quoted} ADD "{check_column(column)}" int'
 
 

@@ -24,7 +24,6 @@ from etl.ingest.removal import (
     image_states,
     record,
     remove,
-    remove_hashes,
     value_tables,
 )
 from etl.ingest.sequence import Run, take_lone_run
@@ -66,11 +65,10 @@ def run(spark: SparkSession, *, plan: DeletePlan) -> DeleteReport:
         removal = Removal.begin(control, data=plan.data_table, metadata=metadata, columns=plan.columns, run=run)
         states = found.chosen.states
         record(states, removal=removal, kind=DELETED, reason=plan.reason.strip())
-        hashes = remove_hashes(states, control=control, removal=removal)
         removed = found.ids.transform(remove, removal=removal).count()
         check_removed(removed, of=found.images + found.before, metadata=metadata)
         _check_alone(spark, found, run=run, plan=plan)
-        return _report(found, plan=plan, started=started, run=run, hashes=hashes, caches=caches)
+        return _report(found, plan=plan, started=started, run=run, caches=caches)
 
 
 def estimate(spark: SparkSession, *, plan: DeletePlan) -> DeleteReport:
@@ -194,7 +192,6 @@ def _report(
     plan: DeletePlan,
     started: float,
     run: Run | None = None,
-    hashes: int = 0,
     caches: dict[str, int] | None = None,
 ) -> DeleteReport:
     return DeleteReport(
@@ -206,7 +203,6 @@ def _report(
         sources=found.sources,
         before=found.before,
         values=[str(table) for table in found.values],
-        hashes=hashes,
         splits={holder.address: holder.images for holder in found.holders},
         caches=caches or {},
         confirm=found.images if needs_confirmation(found.images, of=found.of) else None,

@@ -18,7 +18,6 @@ class DeleteReport:
         sources: The number of images by source.
         before: The number of chosen images that were deleted by an earlier run.
         values: The tables of feature values and labels from which the values of these images were removed.
-        hashes: The number of perceptual hashes that were removed.
         splits: The number of these images in each split that holds some; None for a split that cannot be read.
         caches: The number of images that were removed from each metadata cache.
         confirm: The number for ``--count``, if it must be confirmed.
@@ -35,7 +34,6 @@ class DeleteReport:
     sources: dict[str, int]
     before: int
     values: list[str]
-    hashes: int
     splits: dict[str, int | None]
     caches: dict[str, int]
     confirm: int | None

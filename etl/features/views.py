@@ -8,7 +8,7 @@ from etl.cassandra.control import Control
 from etl.cassandra.registry import Entry
 from etl.errors import ConflictError, FunctionError
 from etl.features.computing import builtin
-from etl.features.computing.functions import digest_of
+from etl.features.computing.functions import digest_of, load
 from etl.features.computing.models import digest_of_model, file_of, with_absolute_file
 from etl.features.plan import FeatureRequest
 from schemas.features import FeatureView
@@ -82,6 +82,7 @@ def _builtin(request: FeatureRequest, *, ttl: int | None) -> FeatureView:
         )
     if request.view.version not in (None, view.version):
         raise FunctionError(f"Wanted {view.title}, which this version computes. Found: {request.view}")
+    load(view.source)
     return view
 
 

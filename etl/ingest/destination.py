@@ -9,7 +9,6 @@ from pyspark.sql import SparkSession
 
 from etl.cassandra.class_numbers import class_names, take_numbers
 from etl.cassandra.control import Control
-from etl.cassandra.expiry import check_lasting
 from etl.cassandra.runs import recorded_runs
 from etl.cassandra.table_records import TableRecord, check_fits, claim_tables, read_records
 from etl.errors import ConflictError, SourceError, TableError
@@ -174,14 +173,12 @@ def create_tables(control: Control, *, plan: IngestPlan) -> None:
 
 
 def check_ttl(control: Control, *, plan: IngestPlan) -> None:
-    """Check that images of this source do not stop to expire unnoticed, and that nothing makes their rows stay.
+    """Check that images of this source do not stop to expire unnoticed.
 
     Raises `ConflictError` for a source whose last run had a time to live, unless the plan has one or says that there is
-    none. Raises `TableError` for near duplicates in a table whose images expire.
+    none.
     """
     metadata = plan.tables.metadata
-    if plan.near_duplicates:
-        check_lasting(control, metadata, wanted="--near-duplicates")
     of_source = (
         run for run in recorded_runs(control, metadata) if run.writes_images and run.source == plan.source_name
     )

@@ -10,7 +10,6 @@ from pyspark.sql import functions as F
 from etl.cassandra.tables import read_table, uuid_bytes
 from etl.errors import ConflictError
 from etl.frames import kept
-from etl.ingest.near_duplicate_groups import grouped_rows, refuse_other_groups
 from etl.ingest.plan import IngestPlan
 from etl.ingest.writing.outcomes import DELETED, THERE, THERE_FROM_OTHERS, THERE_OTHERWISE, tally
 from etl.ingest.writing.target_folder import files_done
@@ -53,8 +52,6 @@ class ExistingImages:
         cls, spark: SparkSession, entries: DataFrame, *, plan: IngestPlan, stack: ExitStack
     ) -> "ExistingImages":
         """Find them in tables. Raises `ConflictError` for rows from other sources, `TableError`."""
-        if plan.near_duplicates:
-            refuse_other_groups(grouped_rows(spark, tables=plan.tables), tables=plan.tables)
         log.info("look for these images in %s", plan.tables.metadata)
         rows = entries.transform(there_already, known=known_images(spark, plan=plan), source=plan.source_name)
         rows = kept(rows, stack=stack)  # now: later the table also has the rows of this run
@@ -133,7 +130,6 @@ def as_outcomes(there: DataFrame) -> DataFrame:
         .otherwise(THERE_OTHERWISE)
         .alias("stage"),
         *(F.lit(None).cast("string").alias(name) for name in ("reason", "note")),
-        F.lit(None).cast("long").alias("phash"),
         F.lit("").alias("executor"),
     )
 
@@ -149,6 +145,5 @@ def as_left_out(entries: DataFrame) -> DataFrame:
         F.lit(None).cast("binary").alias("sha256"),
         F.lit(DELETED).alias("stage"),
         *(F.lit(None).cast("string").alias(name) for name in ("reason", "note")),
-        F.lit(None).cast("long").alias("phash"),
         F.lit("").alias("executor"),
     )

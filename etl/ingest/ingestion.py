@@ -26,7 +26,6 @@ from etl.ingest.destination import (
 from etl.ingest.duplicates import DuplicateSummary, duplicate_groups, summarise
 from etl.ingest.existing_images import ExistingImages, as_left_out, known_images
 from etl.ingest.listed_images import list_images
-from etl.ingest.near_duplicate_groups import clear_replaced, group_again
 from etl.ingest.plan import IngestPlan, new_ingest_id
 from etl.ingest.removal import deleted_images
 from etl.ingest.report import IngestEstimate, IngestReport
@@ -40,7 +39,6 @@ from etl.ingest.writing.progress import Counters, collect_watched
 from etl.ingest.writing.table_rows import TableTarget
 from etl.ingest.writing.target_folder import publish_rejected
 from etl.ingest.writing.tasks import task_count, write
-from etl.pictures.near_duplicates import require_imagehash
 from etl.sources.folder_counts import check_class_level
 
 log = logging.getLogger("imagestrata.ingest")
@@ -96,8 +94,6 @@ class Ingest:
     def __init__(self, spark: SparkSession, *, plan: IngestPlan, stack: ExitStack) -> None:
         """Connect, unless the target is a folder. Raises `EtlError` if the tables have other contents."""
         self._started = time.monotonic()
-        if plan.near_duplicates:
-            require_imagehash()
         self._spark, self._plan, self._stack = spark, plan, stack
         self._control = None if plan.target is not None else stack.enter_context(Control.from_spark(spark))
         self._destination: Destination | None = None
@@ -189,15 +185,12 @@ class Ingest:
         try:
             stale = self._stale(self._outcomes)
             duplicates = self._duplicates() if self._written.images else None
-            groups, ungrouped = self._group_near_duplicates()
         finally:  # the images are written, whatever happens to old rows
             if self._control is not None and self._run is not None:
                 finish_run(self._control, self._run.run)
         return self._written.finished(
             stale=stale,
             duplicates=duplicates,
-            groups=groups,
-            ungrouped=ungrouped,
             seconds=time.monotonic() - self._started,
         )
 
@@ -208,7 +201,7 @@ class Ingest:
     def _begin(self, *, is_idle: bool) -> None:
         """Create missing tables and begin a run, if there is anything to write to tables."""
         control, destination, plan = self._control, self._destination, self._plan
-        if control is None or destination is None or (is_idle and not plan.prune and not plan.near_duplicates):
+        if control is None or destination is None or (is_idle and not plan.prune):
             return
         create_tables(control, plan=plan)
         if self._existing.others:
@@ -230,9 +223,7 @@ class Ingest:
             return done
         order = WriteOrder(
             target=self._target(),
-            preparation=Preparation(
-                check=plan.check, recode=plan.recode, label_type=plan.source.label_type, has_phash=plan.near_duplicates
-            ),
+            preparation=Preparation(check=plan.check, recode=plan.recode, label_type=plan.source.label_type),
             labels={} if self._run is None else self._run.numbers,
             in_turn=listing.access != "random",
             counters=counters,
@@ -303,18 +294,3 @@ class Ingest:
         for same in duplicates.examples:
             log.info("exact duplicates: %s", same)
         return duplicates
-
-    def _group_near_duplicates(self) -> tuple[int | None, int]:
-        """Group near duplicates if the plan says so; otherwise count changed images that lost their group."""
-        plan, control = self._plan, self._control
-        if control is None or self._run is None:
-            return None, 0
-        tables, clock = plan.tables, self._run.run.last_clock
-        if plan.near_duplicates:
-            log.info("look for near duplicates")
-            cluster = control.located
-            return group_again(self._spark, outcomes=self._outcomes, tables=tables, cluster=cluster, clock=clock), 0
-        before = self._existing.rows
-        if before is None or plan.ttl:  # rows that expire were written without a group
-            return None, 0
-        return None, clear_replaced(control, before=before, outcomes=self._outcomes, tables=tables, clock=clock)

@@ -17,7 +17,6 @@ from schemas.tables import (
     create_data,
     create_ingests,
     create_metadata,
-    create_perceptual_hashes,
     create_quarantine,
     create_table_records,
     defined_columns,
@@ -26,7 +25,7 @@ from schemas.tables import (
 MAX_TTL = 630_720_000
 """The longest time to live that Cassandra accepts, in seconds: 20 years."""
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-OWN_TABLES = ("classes", "quarantine", "tables", "ingests", "perceptual_hashes", "registry")
+OWN_TABLES = ("classes", "quarantine", "tables", "ingests", "registry")
 """Reserved names of tables in the keyspace of a metadata table."""
 
 
@@ -84,10 +83,10 @@ class IngestPlan:
     defaults to the keyspace of the metadata table. ``create`` creates missing keyspaces and tables, with
     ``replication`` (default: one replica). ``overwrite`` replaces rows from other sources. ``resume`` skips images that
     exist already; an ``ingest_id`` continues that ingest, and also skips them. ``recode`` is how images are converted,
-    ``check`` how they are checked, ``tolerance`` how many may be rejected, and ``near_duplicates`` whether near
-    duplicates get a common group. ``list_stale`` lists the stale rows of this source; ``prune`` removes them, and
-    ``prune_count`` confirms their number. ``restore_deleted`` takes images in that were deleted from the tables on
-    request. ``ttl`` is the number of seconds after which the images expire: 0 for never, None if nothing was said.
+    ``check`` how they are checked, and ``tolerance`` how many may be rejected. ``list_stale`` lists the stale rows of
+    this source; ``prune`` removes them, and ``prune_count`` confirms their number. ``restore_deleted`` takes images in
+    that were deleted from the tables on request. ``ttl`` is the number of seconds after which the images expire: 0 for
+    never, None if nothing was said.
     Raises ValueError for invalid options.
     """
 
@@ -105,7 +104,6 @@ class IngestPlan:
     recode: Recode = field(default_factory=Recode)
     check: Check = "header"
     tolerance: Tolerance = field(default_factory=Tolerance)
-    near_duplicates: bool = False
     list_stale: bool = False
     prune: bool = False
     prune_count: int | None = None
@@ -132,14 +130,10 @@ class IngestPlan:
                 "Wanted the ingest id of an earlier run, a time-based UUID (version 1). "
                 f"Found: {self.ingest_id}, version {self.ingest_id.version}"
             )
-        if self.near_duplicates and (self.source.group_column or self.target):
-            raise ValueError("Wanted --near-duplicates with tables and without --group-column: both write group_id.")
         if self.ingest_id is not None:
             object.__setattr__(self, "resume", True)
         if self.ttl is not None and not 0 <= self.ttl <= MAX_TTL:
             raise ValueError(f"Wanted a --ttl of at most {MAX_TTL:,} seconds (20 years). Found: {self.ttl:,}")
-        if self.ttl and self.near_duplicates:
-            raise ValueError("Wanted --ttl or --near-duplicates, whose groups do not expire. Found: both.")
         if self.prune_count is not None and not self.prune:
             raise ValueError("Wanted --prune with --prune-count. Found: --prune-count alone.")
 
@@ -184,7 +178,7 @@ class IngestPlan:
         """The tables of an ingest whose target is not a folder."""
         assert self.data_table is not None
         assert self.metadata_table is not None
-        return Tables(self.data_table, self.metadata_table, self.columns, self.source.label_type, self.near_duplicates)
+        return Tables(self.data_table, self.metadata_table, self.columns, self.source.label_type)
 
     @property
     def source_name(self) -> str:
@@ -200,8 +194,6 @@ class Tables:
     metadata: TableName
     columns: Columns
     label_type: LabelType
-    near_duplicates: bool = False
-    """Whether perceptual hashes of the images are stored too."""
 
     @property
     def classes(self) -> TableName:
@@ -214,18 +206,12 @@ class Tables:
         return TableName(self.metadata.keyspace, "quarantine")
 
     @property
-    def perceptual_hashes(self) -> TableName:
-        """The table of perceptual hashes, by the SHA-256 of the image."""
-        return TableName(self.metadata.keyspace, "perceptual_hashes")
-
-    @property
     def records(self) -> Mapping[TableName, str]:
         """The tables of records and of runs, each with the statement that creates it."""
         keyspace = self.metadata.keyspace
         return {
             TableName(keyspace, "tables"): create_table_records(keyspace),
             TableName(keyspace, "ingests"): create_ingests(keyspace),
-            **({self.perceptual_hashes: create_perceptual_hashes(keyspace)} if self.near_duplicates else {}),
         }
 
     @property

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -21,7 +21,6 @@ from etl.cassandra.cluster import Cluster
 from etl.cassandra.control import Control
 from etl.cassandra.executor import insert_into, writer
 from etl.cassandra.runs import recorded_runs, sequences_by_ingest
-from etl.cassandra.table_records import read_records
 from etl.cassandra.tables import append_rows, read_table, uuid_bytes, uuid_text
 from etl.errors import TableError
 from etl.frames import small_table
@@ -253,57 +252,6 @@ async def _remove(ids: Sequence[bytes], removal: Removal) -> None:
 
         for start in range(0, len(ids), _IN_FLIGHT):
             await asyncio.gather(*(remove_one(uuid.UUID(bytes=one)) for one in ids[start : start + _IN_FLIGHT]))
-
-
-def remove_hashes(states: DataFrame, /, *, control: Control, removal: Removal) -> int:
-    """Remove the perceptual hashes of bytes that no other image of the keyspace has. Runs Spark.
-
-    Args:
-        states: The images to be removed, as rows of `image_states`.
-        control: A connection.
-        removal: The tables and the run.
-
-    Returns:
-        The number of hashes.
-    """
-    spark, metadata = states.sparkSession, removal.metadata
-    hashes = TableName(metadata.keyspace, "perceptual_hashes")
-    if control.columns(hashes) is None:
-        return 0
-    tables = {metadata, *(one.metadata_table for one in read_records(control, keyspace=metadata.keyspace))}
-    used = []
-    for table in sorted(tables, key=str):
-        if table == metadata:
-            rows = image_states(spark, control, metadata=table, columns=removal.columns)
-            used.append(rows.join(states.select("id"), on="id", how="left_anti").select("sha256"))
-        elif "sha256" in (control.columns(table) or {}):
-            used.append(read_table(spark, table, columns=["sha256"]))
-    own = states.where(F.col("sha256").isNotNull()).select("sha256").distinct()
-    stored = read_table(spark, hashes, columns=["sha256"])
-    alone = own.join(stored, on="sha256", how="left_semi").join(
-        reduce(DataFrame.union, used), on="sha256", how="left_anti"
-    )
-    task = partial(_remove_hashes, removal=removal, table=hashes)
-    return map_batches(alone, task=task, schema="sha256 BINARY").count()
-
-
-def _remove_hashes(
-    batches: Iterable[pa.RecordBatch], *, removal: Removal, table: TableName
-) -> Iterator[pa.RecordBatch]:
-    async def work(digests: Sequence[bytes]) -> None:
-        async with writer(removal.cluster) as session:
-            statement = await session.prepare(f"DELETE FROM {table.quoted} USING TIMESTAMP ? WHERE sha256 = ?")
-            for start in range(0, len(digests), _IN_FLIGHT):
-                await asyncio.gather(
-                    *(
-                        session.write([(statement, (removal.run.last_clock, one))], about=f"a removal from {table}")
-                        for one in digests[start : start + _IN_FLIGHT]
-                    )
-                )
-
-    for batch in batches:
-        asyncio.run(work(batch.column(0).to_pylist()))
-        yield batch
 
 
 def check_removed(removed: int, *, of: int, metadata: TableName) -> None:

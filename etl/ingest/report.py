@@ -35,9 +35,8 @@ class IngestReport:
     ``images`` and ``bytes`` count what this run wrote; ``already_there`` counts images that were written before.
     ``images_by_split`` and the fingerprint cover both, so an interrupted and resumed ingest gives the same values.
     ``notes`` counts remarks on ingested images. ``unmatched`` lists entries of the label sources without an image, and
-    how names were matched. ``duplicates`` has the exact duplicates in the table (None if this run wrote nothing),
-    ``groups`` the number of groups of near duplicates if they were requested, and ``ungrouped`` the number of images
-    that lost their group because they changed. ``deleted`` images of the source were deleted from the tables on request
+    how names were matched. ``duplicates`` has the exact duplicates in the table (None if this run wrote nothing).
+    ``deleted`` images of the source were deleted from the tables on request
     and are left out. ``stale`` counts the stale rows of this source (None in new tables).
     """
 
@@ -54,8 +53,6 @@ class IngestReport:
     new_classes: NewClasses | None
     similar_classes: list[dict[str, int]]
     duplicates: DuplicateSummary | None = None
-    groups: int | None = None
-    ungrouped: int = 0
     stale: StaleRows | None = None
     executors: dict[str, dict[str, int]]
     seconds: float = 0.0
@@ -160,11 +157,6 @@ class IngestReport:
             text += f"; {self.stale}"
         if self.duplicates and self.duplicates.groups:
             text += f"; {self.duplicates}"
-        if self.groups is not None:
-            text += f"; {counted(self.groups, 'group')} of near duplicates"
-        if self.ungrouped:
-            text += f"; {counted(self.ungrouped, 'changed image')} no longer in a group of near duplicates"
-            text += " (run with --near-duplicates to group them again)"
         notes = [f"{count:,} {note}" for note, count in self.notes.items()]
         remarks = ClassRemarks(new=self.new_classes, similar=self.similar_classes)
         for remark in [*notes, *self.unmatched, *remarks.lines]:

@@ -15,7 +15,7 @@ from etl.cassandra.control import Control
 from etl.errors import EtlError
 from etl.frames import kept
 from etl.ingest.plan import IngestPlan
-from etl.ingest.removal import Removal, check_removed, image_states, record, remove, remove_hashes
+from etl.ingest.removal import Removal, check_removed, image_states, record, remove
 from etl.ingest.sequence import Run
 from etl.ingest.writing.outcomes import THERE, WRITTEN
 from etl.sources.entries import text
@@ -119,7 +119,6 @@ def prune(stale: DataFrame, /, *, control: Control, plan: IngestPlan, run: Run, 
         states = kept(states.join(stale.select("id"), on="id", how="left_semi"), stack=stack)
         rows = states.count()
         record(states, removal=removal, kind=PRUNED, reason=f"not found by ingest {ingest_id}")
-        remove_hashes(states, control=control, removal=removal)
         removed = states.transform(remove, removal=removal).count()
     check_removed(removed, of=rows, metadata=tables.metadata)
     return removed

@@ -1,1 +1,1 @@
-"""Images: headers, checks, conversion, and near duplicates."""
+"""Images: headers, checks and conversion."""

@@ -1,11 +1,11 @@
-"""Leaks between splits as DataFrame transforms: the same image, near duplicates, or a group in two splits."""
+"""Leaks between splits as DataFrame transforms: the same image, or images of one group, in two splits."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from etl.splits.group_rows import has_group
 
-WATCHED = {"exact duplicates": "sha256", "look-alikes": "group_id"}
+WATCHED = {"exact duplicates": "sha256", "groups of the source": "group_id"}
 """Columns of which no value should be in two splits."""
 
 

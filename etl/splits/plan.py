@@ -134,7 +134,8 @@ class SplitPlan:
     pairs of training and validation splits instead. ``balance`` ``original`` keeps the proportions of the classes,
     ``uniform`` uses the same number of images of each class, and ``random`` draws a weight for each class from the
     seed; or it has one weight per class, in the order of class numbers or by name. ``per_class`` and ``limit`` cap the
-    images of each class and of all splits. ``group_column`` keeps each group in one split. ``stratify`` has the columns
+    images of each class and of all splits. ``group_column`` keeps each group in one split;
+    the groups of ``phash`` are the images that look alike. ``stratify`` has the columns
     whose combinations are split exactly; None means the label, or the labels. ``where`` selects rows, and ``top``
     those of them with the highest values. ``features`` are feature views whose values are stored beside the split;
     conditions use these versions. ``label_view`` replaces the labels, ``as_of`` takes images and labels of an

@@ -16,10 +16,10 @@ from etl.frames import fetched, files_side_by_side, kept, plain_inside
 from etl.splits.candidates import NAN
 from etl.splits.dealing.groups import deal_groups
 from etl.splits.dealing.methods import MOST_ONE_BY_ONE, Dealt, deal_one_by_one, deal_strata, shared_only
+from etl.splits.dealing.near_duplicates import LOOK_ALIKES, PHASH, group_near_duplicates
 from etl.splits.dealing.shares import Shares, Stratum, check_sizes, share
 from etl.splits.dealing.steps import order_rows
 from etl.splits.dealing.survey import survey
-from etl.splits.group_rows import has_group
 from etl.splits.leaks import WATCHED, count_leaks
 from etl.splits.metadata import Metadata, first_expiry
 from etl.splits.metadata_reading import check_sample, checked, open_metadata
@@ -33,8 +33,7 @@ from etl.splits.taking_part import candidates, dealing_seed, is_plain, of_others
 from formats.sizes import counted
 from formats.splits.dictionary import MAX_ROWS, is_dictionary
 from schemas import SplitManifest
-from schemas.features import FeatureView
-from schemas.tables import LOOK_ALIKES
+from schemas.features import FeatureView, ViewName
 
 log = logging.getLogger("imagestrata.split")
 
@@ -187,6 +186,7 @@ def share_out(
 def _shares(
     spark: SparkSession, metadata: Metadata, *, plan: SplitPlan, ratios: tuple[Fraction, ...], stack: ExitStack
 ) -> tuple[DataFrame, Shares, Sequence[str]]:
+    metadata, plan = _with_look_alikes(metadata, plan=plan, stack=stack)
     by = plan.stratify if plan.stratify is not None else tuple(filter(None, (metadata.stratify_by,)))
     if "label" not in by and (plan.balance != "original" or plan.per_class is not None):
         kind = "of several labels each" if LABELS in by else "without classes"
@@ -208,15 +208,26 @@ def _shares(
         if empty := sum(one.images for one in found.strata if one.values[number] in (None, NAN)):
             told.append(f"{empty:,} images have no {name} (null or NaN): they form separate strata")
     if found.alone and plan.group_column:
-        told += _of_alone(found.alone, metadata, column=plan.group_column)
+        told += _of_alone(found.alone, column=plan.group_column)
     return rows, replace(shares, warnings=(*metadata.warnings, *told)), by
 
 
-def _of_alone(images: int, metadata: Metadata, *, column: str) -> list[str]:
+def _with_look_alikes(metadata: Metadata, *, plan: SplitPlan, stack: ExitStack) -> tuple[Metadata, SplitPlan]:
+    """For perceptual hashes as groups, the groups of similar ones over all images, also those that take no part."""
+    if plan.group_column != PHASH or not any(ViewName.parse(title).name == PHASH for title in metadata.features):
+        return metadata, plan
+    log.info("look for near duplicates")
+    hashes = kept(metadata.rows.select("id", PHASH), stack=stack)
+    groups = kept(group_near_duplicates(hashes), stack=stack)
+    log.info("%s in groups of near duplicates", counted(groups.count(), "image"))
+    rows = metadata.rows.join(groups, on="id", how="left")
+    return replace(metadata, rows=rows), replace(plan, group_column=LOOK_ALIKES)
+
+
+def _of_alone(images: int, *, column: str) -> list[str]:
     """A warning of images without a group; only a note for near duplicates, because most images have none."""
-    some = metadata.rows.where(has_group(metadata.rows, column)).select(column).head()  # the others are alike
-    if some is not None and str(some[0]).startswith(LOOK_ALIKES):
-        log.info("note: %s in no group of near duplicates; each is a separate group", counted(images, "image"))
+    if column == LOOK_ALIKES:
+        log.info("note: %s without near duplicates; each is a separate group", counted(images, "image"))
         return []
     return [f"{counted(images, 'image')} without {column} (null, empty or blank): each is a separate group"]
 
@@ -292,7 +303,7 @@ def _leaks(assigned: DataFrame) -> dict[str, dict[str, int]]:
 def _of_leaks(leaks: dict[str, dict[str, int]]) -> list[str]:
     """A warning for each kind of leak."""
     return [
-        f"{found['images with these']:,} images are {name} of an image in another split: "
+        f"{found['images with these']:,} images have the {WATCHED[name]} of an image in another split ({name}): "
         f"--group-column {WATCHED[name]} keeps them together"
         for name, found in leaks.items()
         if found["values in two splits"] and name in WATCHED

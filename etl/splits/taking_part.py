@@ -28,9 +28,10 @@ def candidates(spark: SparkSession, metadata: Metadata, *, plan: SplitPlan, by: 
     rows = metadata.rows
     for name in (*by, *plan.named_columns):
         if name not in rows.columns:
+            hint = " To have a feature in a cache, name it when you make the cache." if plan.metadata_in else ""
             raise TableError(
                 f"Wanted the column {name} in the metadata of {metadata.metadata_table}. "
-                f"Found: {', '.join(rows.columns)}."
+                f"Found: {', '.join(rows.columns)}.{hint}"
             )
     for pin in plan.pins:
         if rows.where(is_pinned(pin)).isEmpty():

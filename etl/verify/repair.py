@@ -15,7 +15,6 @@ from etl.errors import EtlError
 from etl.frames import kept
 from etl.ingest.destination import find_destination
 from etl.ingest.listed_images import ListedImages
-from etl.ingest.near_duplicate_groups import clear_replaced
 from etl.ingest.plan import IngestPlan, new_ingest_id
 from etl.ingest.sequence import Run, finish_run, take_lone_run
 from etl.ingest.writing.image_writer import Nowhere, WriteOrder
@@ -137,7 +136,5 @@ def rewrite(
         mended = problems.where(F.col("kind").isin(list(REWRITABLE))).join(right, on="id", how="left_semi")
         found = {row["kind"]: row["rows"] for row in mended.transform(count_problems).collect()}
         unchanged = written - right.count()
-        clock = started.run.last_clock
-        clear_replaced(control, before=metadata, outcomes=outcomes, tables=plan.tables, clock=clock)
         finish_run(control, started.run)
     return Repaired({kind: found[kind] for kind in KINDS if kind in found}, started.run, unchanged)

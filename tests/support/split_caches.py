@@ -20,6 +20,7 @@ KINDS = {
     "labels": pa.list_(pa.int32()),
     "score": pa.float64(),
     "width": pa.int32(),
+    "phash": pa.int64(),
     "sha256": pa.binary(),
 }
 
@@ -36,8 +37,12 @@ def write_cache(
     files: int = 1,
     label_type: str = "int",
     names: Mapping[int, str] | None = None,
+    features: Sequence[str] = (),
 ) -> str:
-    """Write a cache of these columns (``id``, ``label``, and others, text unless in ``KINDS``); return its address."""
+    """Write a cache of these columns (``id``, ``label``, and others, text unless in ``KINDS``); return its address.
+
+    ``features`` are the feature views that columns come from.
+    """
     table = pa.table({name: pa.array(list(v), KINDS.get(name, pa.string())) for name, v in columns.items()})
     cuts = np.linspace(0, len(table), files + 1).astype(int).tolist()
     (folder / "rows").mkdir(parents=True)
@@ -63,6 +68,7 @@ def write_cache(
         fingerprint=rows_fingerprint(rows=len(table), sums=(sums[0], sums[1])),
         files=tuple(written),
         created="2026-01-01T00:00:00+00:00",
+        features=tuple(features),
     )
     (folder / "cache.json").write_text(manifest.to_json())
     return str(folder)

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from PIL import ImageStat
+from PIL import Image, ImageStat
 
 from etl.features.computing.pictures import Picture
-from etl.pictures.near_duplicates import hash_of
 from schemas.features import FeatureView
 
 _CHANNELS = ("red", "green", "blue")
+_SIDE = 32  # of the copy for a perceptual hash, as in imagehash
+_LEAST_DETAIL = 2.0
 
 
 def size(picture: Picture) -> dict[str, int]:
@@ -64,17 +65,27 @@ def entropy(picture: Picture) -> float:
 
 
 def phash(picture: Picture) -> int | None:
-    """The perceptual hash, signed 64 bits (imagehash's ``phash``, most significant bit first); None without detail."""
-    return hash_of(picture.gray)
+    """The perceptual hash, signed 64 bits (imagehash's ``phash``, most significant bit first).
+
+    It comes from the low frequencies of a small gray copy. None for images with almost no detail (the standard
+    deviation of the copy's gray values is below 2 of 255): all empty pages look alike, which means nothing.
+    """
+    import imagehash
+
+    small = picture.gray.resize((_SIDE, _SIDE), Image.Resampling.LANCZOS, reducing_gap=3.0)
+    if np.asarray(small).std() < _LEAST_DETAIL:
+        return None
+    return int.from_bytes(np.packbits(imagehash.phash(small).hash).tobytes(), "big", signed=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Builtin:
-    """A built-in view: its version, its function and its fields."""
+    """A built-in view: its version, its function, its fields, and the package that the function needs."""
 
     version: int
     compute: Callable[[Picture], Any]
     fields: Mapping[str, str]
+    package: str | None = None
 
 
 VIEWS = {
@@ -85,7 +96,7 @@ VIEWS = {
     "brightness": Builtin(1, brightness, {"brightness": "float"}),
     "sharpness": Builtin(1, sharpness, {"sharpness": "float"}),
     "entropy": Builtin(1, entropy, {"entropy": "float"}),
-    "phash": Builtin(1, phash, {"phash": "bigint"}),
+    "phash": Builtin(1, phash, {"phash": "bigint"}, package="imagehash"),
 }
 
 

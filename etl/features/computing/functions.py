@@ -18,6 +18,7 @@ import sys
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -96,12 +97,17 @@ def load(source: str) -> Function:
         The function.
 
     Raises:
-        FunctionError: There is no such function, or its annotations do not say what it takes.
+        FunctionError: There is no such function, its annotations do not say what it takes, or a package is missing.
     """
     kind, _, rest = source.partition(":")
     if kind == "builtin":
-        compute = builtin.VIEWS[rest].compute
-        return Function(compute, takes="picture", takes_lists=False)
+        view = builtin.VIEWS[rest]
+        if view.package and find_spec(view.package) is None:
+            raise FunctionError(
+                f"Wanted the package {view.package}, on the driver and on every executor, for {rest}. Found: it is not "
+                f"installed. Run: pip install {view.package}"
+            )
+        return Function(view.compute, takes="picture", takes_lists=False)
     module, _, name = rest.partition(":")
     return _annotated(_imported(module, name), text=rest)
 

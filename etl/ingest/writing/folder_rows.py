@@ -32,7 +32,7 @@ REJECTED = "rejected.csv"
 
 IMAGES, MASKS, ARRAYS = "images", "masks", "arrays"
 _OF_THE_NAME = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EINVAL)
-_NOTHING = (None, None, None, "")
+_NOTHING = (None, None, "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

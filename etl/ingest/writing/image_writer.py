@@ -194,7 +194,7 @@ class _Task:
             except RejectedError as error:
                 stage, reason = "write", str(error)
             else:
-                look = (len(picture.data), picture.sha256, WRITTEN, None, picture.note, picture.phash)
+                look = (len(picture.data), picture.sha256, WRITTEN, None, picture.note)
                 return Outcome(entry.id, label, or_split, path, *look, self._executor)
         await sink.reject(entry, path=f"{or_split}/{path}" if or_split else path, stage=stage, reason=reason)
-        return Outcome(entry.id, None, or_split, path, entry.size, None, stage, reason, None, None, self._executor)
+        return Outcome(entry.id, None, or_split, path, entry.size, None, stage, reason, None, self._executor)

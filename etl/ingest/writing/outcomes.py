@@ -17,7 +17,7 @@ SUM_SEEDS = (0x3C0FFEE, 0x4C0FFEE)
 
 OUTCOMES = (
     "id BINARY, label INT, or_split STRING, path STRING, bytes BIGINT, sha256 BINARY, stage STRING, reason STRING, "
-    "note STRING, phash BIGINT, executor STRING"
+    "note STRING, executor STRING"
 )
 """The schema of outcomes. ``stage`` is ``written``, ``already there``, ``from another source``, ``there with another
 class``, ``deleted``, or the stage at which a file was rejected: ``list``, ``read`` or ``write``."""
@@ -26,7 +26,7 @@ ARROW_OUTCOMES = arrow_schema(OUTCOMES)
 
 
 class Outcome(NamedTuple):
-    """One row of `OUTCOMES`: ``note`` is a remark on an ingested image, ``phash`` its perceptual hash."""
+    """One row of `OUTCOMES`: ``note`` is a remark on an ingested image."""
 
     id: bytes
     label: int | None
@@ -37,7 +37,6 @@ class Outcome(NamedTuple):
     stage: str
     reason: str | None
     note: str | None
-    phash: int | None
     executor: str
 
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from etl.pictures.images import Header, RejectedError, disagrees, read_header
-from etl.pictures.near_duplicates import picture_hash
 from etl.pictures.plan import Check, Recode
 from etl.pictures.recode import convert, convert_mask
 from etl.sources.companions import check_mask, read_array
@@ -21,8 +20,6 @@ class Preparation:
     check: Check = "header"
     recode: Recode = field(default_factory=Recode)
     label_type: LabelType = "int"
-    has_phash: bool = False
-    """Whether to compute the perceptual hash (`Picture.phash`)."""
 
 
 class Picture(NamedTuple):
@@ -36,7 +33,6 @@ class Picture(NamedTuple):
     labels: list[int] | None
     """The array's numbers."""
     note: str | None
-    phash: int | None
 
 
 def prepare(entry: Entry, reader: Reader, *, preparation: Preparation) -> Picture:
@@ -60,5 +56,4 @@ def prepare(entry: Entry, reader: Reader, *, preparation: Preparation) -> Pictur
                 companion, _ = convert_mask(companion, preparation.recode, found)
     elif has_companion:
         raise RejectedError("no mask" if preparation.label_type == "blob" else "no array", "the image has none")
-    phash = picture_hash(data) if preparation.has_phash else None
-    return Picture(data, hashlib.sha256(data).digest(), header, companion, labels, note, phash)
+    return Picture(data, hashlib.sha256(data).digest(), header, companion, labels, note)

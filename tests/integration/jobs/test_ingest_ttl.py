@@ -32,17 +32,16 @@ def test_images_with_a_time_to_live_expire_with_all_their_rows(
     tree = plant(tmp_path / "tree", {f"{label}/{i}.png": texture(0) for label in "ab" for i in range(4)})
     tables = tables_of(keyspace)
     plan = IngestPlan(source=SourcePlan(address=str(tree)), **tables)
-    job.run(spark, plan=replace(plan, near_duplicates=True))  # group_id must not keep rows alive
+    job.run(spark, plan=plan)
     control.define(f"ALTER TABLE {keyspace}.ingests DROP ttl")  # a table of an earlier version
     with pytest.raises(TableError, match="no column ttl int in"):
         job.run(spark, plan=replace(plan, ttl=3600, create=False))
     assert job.run(spark, plan=plan).images == 8
     started = datetime.now().astimezone()
     assert job.run(spark, plan=replace(plan, ttl=3600)).images == 8
-    metadata = control.execute(f"SELECT TTL(path) AS ttl, group_id FROM {keyspace}.metadata")
+    metadata = control.execute(f"SELECT TTL(path) AS ttl FROM {keyspace}.metadata")
     data = control.execute(f"SELECT TTL(data) AS ttl FROM {keyspace}.data")
     assert all(3000 < row.ttl <= 3600 for row in [*metadata, *data])
-    assert {row.group_id for row in metadata} == {None}
     featurize(spark, keyspace, "brightness")
     values = control.execute(f"SELECT TTL(brightness) AS ttl FROM {keyspace}.metadata_brightness_v1")
     assert len(values) == 8
@@ -52,8 +51,6 @@ def test_images_with_a_time_to_live_expire_with_all_their_rows(
         ConflictError, match=r"run 3 had --ttl 3600, and this one has none\. Set --ttl 3600, or --ttl n"
     ):
         job.run(spark, plan=plan)
-    with pytest.raises(TableError, match=r"do not expire, for --near-duplicates\. Found: run 3 .* --ttl 3600"):
-        job.run(spark, plan=replace(plan, near_duplicates=True, ttl=0))
     repair = VerifyPlan(**tables, ingest=replace(plan, create=False, overwrite=True), repair=True)
     with pytest.raises(TableError, match="do not expire, for --repair"):
         verify_job.run(spark, plan=repair)

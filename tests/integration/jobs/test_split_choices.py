@@ -90,12 +90,12 @@ def test_classes_are_divided_exactly_and_named(usual: SplitReport, place: Path) 
 
 def test_the_report_counts_values_that_occur_in_two_splits(usual: SplitReport, place: Path) -> None:
     inside = members(place / "usual")
-    for name, kind in (("exact duplicates", "sha256"), ("look-alikes", "group_id")):
+    for name, kind in (("exact duplicates", "sha256"), ("groups of the source", "group_id")):
         values = [Counter(column(kind)[i] for i in split) for split in inside]
         shared = values[0].keys() & values[1].keys()
         images = sum(of_split[value] for value in shared for of_split in values)
         assert usual.leaks[name] == {"values in two splits": len(shared), "images with these": images}
-        assert any(f"{images:,} images are {name}" in warning for warning in usual.warnings)
+        assert any(f"{images:,} images have the {kind} of an image in another" in warning for warning in usual.warnings)
     assert any("--group-column group_id keeps them together" in warning for warning in usual.warnings)
 
 
@@ -108,7 +108,7 @@ def test_groups_stay_whole_and_quotas_are_nearly_kept(spark: SparkSession, cache
     assert not groups[0] & groups[2]
     assert not groups[1] & groups[2]
     assert sum(report.rows) == ROWS
-    assert report.leaks["groups"]["values in two splits"] == report.leaks["look-alikes"]["values in two splits"] == 0
+    assert {report.leaks[name]["values in two splits"] for name in ("groups", "groups of the source")} == {0}
     assert max(abs(rows - ideal) for rows, ideal in zip(report.rows, (320, 40, 40), strict=True)) <= 5
     assert report.method.startswith("whole groups: a split is off by at most ")
 
@@ -311,19 +311,37 @@ def test_images_without_a_group_are_groups_of_their_own(spark: SparkSession, pla
     told = "80 images without group_id (null, empty or blank): each is a separate group"
     assert told in report.warnings
     assert told in SplitFolder.open(out).manifest.warnings
-    assert report.leaks["look-alikes"] == {"values in two splits": 0, "images with these": 0}
+    assert report.leaks["groups of the source"] == {"values in two splits": 0, "images with these": 0}
 
 
-def test_images_without_a_near_duplicate_are_noted_and_no_warning(
+def test_images_that_look_alike_stay_together(
     spark: SparkSession, place: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    groups = ["look-0000000000000003"] * 2 + [None] * 18
-    columns = {"id": ids(20), "label": [0] * 20, "group_id": groups}
-    address, out = write_cache(place / "near-duplicates", columns), place / "by-look"
+    """Also through an image that takes no part. A column that only has the name of the feature has plain values."""
+    middle = np.random.default_rng(3).integers(-(1 << 63), 1 << 63, 40).tolist()
+    chains = [(value ^ 0b111, value, value ^ 0b111 << 40) for value in middle]  # the ends differ in 6 bits
+    hashes = [value for chain in chains for value in chain] + [None] * 10
+    columns = {"id": ids(130), "label": [0] * 130, "phash": hashes, "width": [number % 3 for number in range(130)]}
+    address = write_cache(place / "look-alikes", columns, features=["phash@v1"])
+    wanted = plan(address, place / "by-look", group_column="phash", where="width <> 1", ratios=(Fraction(1), 1))
     with caplog.at_level("INFO"):
-        report = run(spark, plan=plan(address, out, group_column="group_id", ratios=(Fraction(1), 1)))
-    assert "note: 18 images in no group of near duplicates; each is a separate group" in caplog.messages
+        report = run(spark, plan=replace(wanted, has_leak_check=True))
+    assert (sum(report.rows), report.leaks) == (87, {"groups": {"values in two splits": 0, "images with these": 0}})
+    assert "120 images in groups of near duplicates" in caplog.messages
+    assert "note: 7 images without near duplicates; each is a separate group" in caplog.messages
     assert not any("group" in warning for warning in report.warnings)
+    assert explain(spark, plan=wanted).counts == report.counts
+    run(spark, plan=replace(wanted, out=str(place / "look-folds"), folds=2, ratios=None, where=None))
+    equal = replace(wanted, metadata_in=write_cache(place / "numbers", columns), out=str(place / "by-number"))
+    run(spark, plan=equal)
+
+    def torn(out: str, *, step: int) -> int:
+        inside = members(place / out)[::step]
+        pairs = [(columns["id"][number], columns["id"][number + 2]) for number in range(0, 120, 3)]
+        return sum((one in inside[0]) != (other in inside[0]) for one, other in pairs)
+
+    assert [torn("by-look", step=1), torn("look-folds", step=2)] == [0, 0]
+    assert torn("by-number", step=1) > 5
 
 
 def test_nan_and_null_are_values_to_stratify_by(spark: SparkSession, place: Path) -> None:

@@ -1,6 +1,9 @@
 """Features beside splits, in the loader, offline and online: the same values everywhere, by image."""
 
+import io
+from dataclasses import replace
 from datetime import datetime
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -10,6 +13,7 @@ import pandas as pd
 import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -24,6 +28,7 @@ from schemas import TableName, image_id
 from schemas.features import ViewName
 from schemas.offline import OfflineManifest
 from tests.support.features import FUNCTIONS, featurize, ingest, tables_of
+from tests.support.pictures import texture
 from tests.support.trees import picture, plant
 
 SEEDS = range(12)
@@ -158,3 +163,38 @@ def _check_retrieval(spark: SparkSession, control: Control, keyspace: str, folde
     ):
         with pytest.raises(TableError, match=message):
             historical_features(spark, wrong, metadata=metadata, views=["moments"])
+
+
+def test_images_that_look_alike_stay_together_whenever_they_were_ingested(
+    spark: SparkSession, keyspace: str, tmp_path: Path
+) -> None:
+    def smaller(data: bytes) -> bytes:
+        buffer = io.BytesIO()
+        with Image.open(io.BytesIO(data)) as image:
+            image.resize((128, 128)).save(buffer, "JPEG", quality=95)
+        return buffer.getvalue()
+
+    def split(**options: Any) -> list[set[bytes]]:
+        plan = SplitPlan(**tables_of(keyspace), out=str(tmp_path / "split"), group_column="phash", overwrite=True)
+        splitting.run(spark, plan=replace(plan, ratios=(Fraction(1), Fraction(1)), **options))
+        return [
+            {bytes(row["id"]) for row in spark.read.parquet(f"{tmp_path}/split/split={i}").collect()} for i in (0, 1)
+        ]
+
+    originals = {f"a/{seed}.png": texture(seed) for seed in range(8)}
+    ingest(spark, plant(tmp_path / "one", originals), keyspace)
+    with pytest.raises(TableError, match="Wanted the column phash in the metadata"):
+        split()
+    featurize(spark, keyspace, "phash")
+    copies = {f"b/{seed}.jpg": smaller(texture(seed)) for seed in range(6)}
+    ingest(spark, plant(tmp_path / "two", copies), keyspace)
+    with pytest.raises(TableError, match=r"Found: 6 images without it\. Compute it: .* --features phash@v1"):
+        split()
+    featurize(spark, keyspace, "phash")
+    cache = str(tmp_path / "metadata")
+    for options in ({"metadata_out": cache}, {"metadata_in": cache}):
+        first, second = split(**options)
+        assert len(first | second) == 14
+        for seed in range(6):
+            pair = {image_id(keyspace, b"", name.encode()).bytes for name in (f"a/{seed}.png", f"b/{seed}.jpg")}
+            assert pair <= first or pair <= second

@@ -148,7 +148,7 @@ def test_files_lost_or_changed_in_the_source_are_found(
     foreign = known["train/b/0.png"]
     control.execute(f"UPDATE {keyspace}.metadata SET source = ? WHERE id = ?", ("file:///other", foreign))
     look = f"UPDATE {keyspace}.metadata SET group_id = ? WHERE id = ?"
-    control.execute(look, ("look-1", known["val/b/1.png"]))
+    control.execute(look, ("patient 1", known["val/b/1.png"]))
     (tmp_path / "one/train/a/0.png").unlink()
     (tmp_path / "one/train/b/0.png").unlink()
     size = len(picture(NAMES.index("val/b/1.png")))
@@ -165,8 +165,8 @@ def test_files_lost_or_changed_in_the_source_are_found(
     assert (mended.images, mended.blobs, mended.files) == (12, 12, 16)
     assert mended.bytes == sum(len(picture(i)) for i in range(12))
     assert (mended.mended, mended.left) == ({"missing image": 1, "changed in the source": 1}, 2)
-    group = f"SELECT group_id FROM {keyspace}.metadata WHERE id = ?"  # the near-duplicate group of the earlier image
-    assert control.execute(group, (known["val/b/1.png"],))[0].group_id is None
+    group = f"SELECT group_id FROM {keyspace}.metadata WHERE id = ?"
+    assert control.execute(group, (known["val/b/1.png"],))[0].group_id == "patient 1"
     compared = f"compared 12 rows of {keyspace}.metadata with 12 of {keyspace}.data (0.0 MB), and 16 files"
     assert str(mended).splitlines()[-1].startswith(compared)
 

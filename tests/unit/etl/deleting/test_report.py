@@ -6,7 +6,7 @@ from etl.deleting.report import DeleteReport
 
 WOULD = DeleteReport(
     data_table="ks.data", metadata_table="ks.metadata", images=3, of=100, bytes=2_500_000, sources={"file:/data": 3},
-    before=1, values=["ks.metadata_phash_v1"], hashes=0, splits={"splits/x": 3, "splits/y": None}, caches={}, confirm=3,
+    before=1, values=["ks.metadata_phash_v1"], splits={"splits/x": 3, "splits/y": None}, caches={}, confirm=3,
     history="ks.metadata_history", sequence=None, seconds=1.0,
 )  # fmt: skip
 

@@ -68,7 +68,6 @@ FOLDER = {"target": "out", "data_table": None, "metadata_table": None}
         ({"replication": "0"}, "replication"),
         ({"prune_count": 3}, "--prune with"),
         ({"ttl": 630_720_001}, "at most 630,720,000 seconds"),
-        ({"ttl": 5, "near_duplicates": True}, "Wanted --ttl or --near-duplicates"),
         ({**FOLDER, "ttl": 5}, "--ttl with tables"),
         ({**FOLDER, "restore_deleted": True}, "--restore-deleted with tables"),
         ({**FOLDER, "prune": True}, "--prune with tables"),

@@ -31,7 +31,7 @@ def _entry(place: bytes, offset: int | None) -> Entry:
 def test_an_image_without_its_mask_or_array_is_written_again(tmp_path: Path, kind: LabelType) -> None:
     place, offset, name = KINDS[kind]
     target, entry = _target(tmp_path, kind), _entry(place, offset)
-    picture = Picture(b"image", bytes(32), Header("PNG", 1, 1), b"mask", None, None, None)
+    picture = Picture(b"image", bytes(32), Header("PNG", 1, 1), b"mask", None, None)
     asyncio.run(FolderRows(target, Storage(tmp_path)).accept(entry, picture, None))
 
     def there() -> int:

@@ -1,4 +1,4 @@
-"""Near-duplicates: hashes of real images, and how close ones are found and joined."""
+"""Perceptual hashes of real images: copies have nearly the same, different pictures do not."""
 
 import io
 import itertools
@@ -7,16 +7,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from PIL import Image
 
-from etl.errors import EtlError
-from etl.pictures import near_duplicates
-from etl.pictures.near_duplicates import band_masks, components, picture_hash
-from tests.support.near_duplicates import brute_force
+from etl.errors import FunctionError
+from etl.features.computing import functions
+from etl.features.computing.builtin import phash
+from etl.features.computing.pictures import Picture
 
 MASK = (1 << 64) - 1
+
+
+def picture_hash(data: bytes) -> int | None:
+    return phash(Picture(data))
 
 
 def encoded(image: Image.Image, kind: str = "JPEG", **options: Any) -> bytes:
@@ -99,48 +101,7 @@ def test_pictures_without_detail_have_no_hash() -> None:
     assert [picture_hash(encoded(picture, "PNG")) for picture in [*pictures, noise, clear]] == [None] * 5
 
 
-def test_damaged_pictures_have_no_hash() -> None:
-    whole = encoded(photo(), "PNG")
-    assert [picture_hash(data) for data in (b"", b"text", whole[:1000], whole[:20])] == [None] * 4
-    broken = encoded(photo(), exif=b"Exif\0\0MM\0*\0\0\0\x08\xff\xff\x01")
-    assert bits_between(picture_hash(broken), picture_hash(encoded(photo()))) == 0
-
-
 def test_a_missing_package_is_reported_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(near_duplicates, "find_spec", lambda name: None)
-    with pytest.raises(EtlError, match="pip install imagehash"):
-        picture_hash(b"")
-
-
-@settings(deadline=None)
-@given(
-    rows=st.integers(0, 1 << 34),
-    distance=st.integers(0, near_duplicates.MAX_DISTANCE),
-    value=st.integers(0, MASK),
-    flipped=st.sets(st.integers(0, 63), max_size=near_duplicates.MAX_DISTANCE),
-)
-def test_near_hashes_agree_under_some_mask(rows: int, distance: int, value: int, flipped: set[int]) -> None:
-    masks = band_masks(rows, distance)
-    assert len(masks) <= 40
-    near = value ^ sum(1 << bit for bit in itertools.islice(sorted(flipped), distance))
-    assert any(value & mask == near & mask for mask in masks)
-
-
-def test_masks_keep_more_bits_for_more_hashes() -> None:
-    kept = [(len(masks), min(m.bit_count() for m in masks)) for masks in (band_masks(10**n, 3) for n in (3, 6, 9))]
-    assert kept == [(4, 16), (10, 25), (20, 31)]
-
-
-@given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=60))
-def test_components_agree_with_brute_force(numbers: list[tuple[int, int]]) -> None:
-    pairs = [(one * (MASK // 40), other * (MASK // 40)) for one, other in numbers if one != other]
-    first, second = (np.array([pair[i] for pair in pairs], np.uint64).view(np.int64) for i in (0, 1))
-    nodes, roots = components(first, second)
-    assert dict(zip(nodes.tolist(), roots.tolist(), strict=True)) == brute_force(pairs)
-
-
-def test_long_chains_are_one_component() -> None:
-    order = np.random.default_rng(0).permutation(20_000)
-    nodes, roots = components(order[:-1], order[1:])
-    assert len(nodes) == 20_000
-    assert not roots.any()
+    monkeypatch.setattr(functions, "find_spec", lambda name: None)
+    with pytest.raises(FunctionError, match=r"Wanted the package imagehash, .* Run: pip install imagehash"):
+        functions.load("builtin:phash")

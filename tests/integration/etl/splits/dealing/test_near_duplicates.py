@@ -7,8 +7,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from etl.errors import EtlError
-from etl.pictures import near_duplicates
-from etl.pictures.near_duplicates import HASHES, group_near_duplicates
+from etl.splits.dealing import near_duplicates
+from etl.splits.dealing.near_duplicates import HASHES, group_near_duplicates
 from tests.support.near_duplicates import brute_force
 from tests.support.spark_rows import rows_of
 
@@ -25,12 +25,12 @@ def families(seed: int) -> list[int]:
     return found
 
 
-def expected(values: list[int], distance: int) -> dict[int, str]:
+def expected(values: list[int], distance: int) -> dict[int, int]:
     """Groups by index, from comparing each value with each other."""
     twins = [value for value, other in itertools.pairwise(sorted(values)) if value == other]
     near = [(a, b) for a, b in itertools.combinations(sorted(set(values)), 2) if (a ^ b).bit_count() <= distance]
     roots = {**dict(zip(twins, twins, strict=True)), **brute_force(near)}
-    return {i: f"look-{roots[value]:016x}" for i, value in enumerate(values) if value in roots}
+    return {i: roots[value] for i, value in enumerate(values) if value in roots}
 
 
 @pytest.mark.parametrize(("distance", "partitions", "driver_pairs"), [(3, 5, 200), (0, 1, 10**6)])
@@ -44,7 +44,7 @@ def test_groups_agree_with_brute_force(
     blank: list[tuple[bytearray, int | None]] = [(bytearray((10**6 + i).to_bytes(16, "big")), None) for i in range(3)]
     hashes = rows_of(spark, [*rows, *blank], HASHES).repartition(partitions)
     found = {
-        int.from_bytes(row.id, "big"): row.group_id
+        int.from_bytes(row.id, "big"): row.look_alikes % (1 << 64)
         for row in group_near_duplicates(hashes, distance=distance).collect()
     }
     assert found == expected(values, distance)
@@ -58,10 +58,10 @@ def test_many_pairs_are_thinned_out_and_too_many_are_refused(
     monkeypatch.setattr(near_duplicates, "_DRIVER_PAIRS", 100)
     found = group_near_duplicates(hashes, distance=4).collect()
     assert len(found) == len(crowd)
-    assert {row.group_id for row in found} == {"look-0000000000000003"}
+    assert {row.look_alikes for row in found} == {3}
     monkeypatch.setattr(near_duplicates, "_DRIVER_PAIRS", 10)
     monkeypatch.setattr(near_duplicates, "_ROUNDS", 2)
-    with pytest.raises(EtlError, match=r"at most 10 pairs.*Found: 65, within a distance of 4"):
+    with pytest.raises(EtlError, match=r"at most 10 pairs.*Found: 65, within a distance of 4 bits"):
         group_near_duplicates(hashes, distance=4)
 
 

@@ -1,11 +1,9 @@
-"""Near duplicates: images that look the same although their bytes differ, found by a perceptual hash.
+"""Near duplicates: images that look the same although their bytes differ, found by their perceptual hashes.
 
-A hash has 64 bits, from the low frequencies of a small gray copy: the same image at another size, quality or brightness
-differs in few bits. Similarity is treated as transitive: a chain of similar images is one group. Rotated, mirrored and
-cropped copies are not found.
+The same image at another size, quality or brightness has a hash that differs in few of the 64 bits. Similarity is
+treated as transitive: a chain of similar images is one group. Rotated, mirrored and cropped copies are not found.
 """
 
-from importlib.util import find_spec
 from itertools import combinations
 from math import comb, log2
 from typing import Any
@@ -13,89 +11,37 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from PIL import Image
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from etl.errors import EtlError
-from etl.pictures.images import open_picture, read_header, room, turned
-from schemas.tables import LOOK_ALIKES
 
+PHASH = "phash"
+"""The feature view, and its field, by which images are grouped."""
 HASHES = "id BINARY, phash BIGINT"
-GROUPS = "id BINARY, group_id STRING"
+LOOK_ALIKES = "look_alikes"
+"""The column with the group of an image: the smallest hash of the group, as an unsigned number."""
 
 MAX_DISTANCE = 8
 _MOST_MASKS = 40
 _DRIVER_PAIRS = 5_000_000  # 16 bytes each
 _ROUNDS = 8
 
-_SIDE = 32
-_LEAST_DETAIL = 2.0
-
-
-def require_imagehash() -> None:
-    """Raise `EtlError`, with what to install, unless the package that `picture_hash` needs is installed."""
-    if find_spec("imagehash") is None:
-        raise EtlError(
-            "Wanted the package imagehash, on the driver and on every executor, to find near duplicates. "
-            "Found: it is not installed. Run: pip install imagehash"
-        )
-
-
-def picture_hash(data: bytes) -> int | None:
-    """Compute the perceptual hash of an image, signed 64 bits (imagehash's ``phash``, most significant bit first).
-
-    None if the image cannot be decoded, or has almost no detail (the standard deviation of the gray values of the small
-    copy is below 2 of 255): all empty pages and black frames look alike, which means nothing, and identical files are
-    exact duplicates anyway. The EXIF orientation is applied, and transparency becomes white. Raises `EtlError` if
-    imagehash is not installed.
-    """
-    require_imagehash()
-    try:
-        with open_picture(data) as image:
-            image.draft("L", (4 * _SIDE, 4 * _SIDE))  # decodes a JPEG at a smaller scale
-            with room(image):
-                small = _small(_grey(image))
-    except Exception:  # Pillow raises almost anything for damaged files
-        return None
-    return hash_of(turned(small, read_header(data, check="none").orientation))
-
-
-def hash_of(gray: Image.Image) -> int | None:
-    """Compute the perceptual hash of gray values of any size, upright, as `picture_hash` does."""
-    require_imagehash()
-    import imagehash
-
-    small = _small(gray)
-    if np.asarray(small).std() < _LEAST_DETAIL:
-        return None
-    return int.from_bytes(np.packbits(imagehash.phash(small).hash).tobytes(), "big", signed=True)
-
-
-def _small(gray: Image.Image) -> Image.Image:
-    return gray.resize((_SIDE, _SIDE), Image.Resampling.LANCZOS, reducing_gap=3.0)
-
-
-def _grey(image: Image.Image) -> Image.Image:
-    """8-bit gray values. Deeper values are stretched from the darkest to the brightest; transparency becomes white."""
-    if image.mode.startswith(("I", "F")):
-        values = np.asarray(image, np.float64)
-        low, high = values.min(), values.max()
-        return Image.fromarray(((values - low) * (255 / max(high - low, 1e-9))).astype(np.uint8))
-    if image.has_transparency_data:
-        image = image.convert("RGBA")
-        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
-    return image.convert("L")
-
 
 def group_near_duplicates(hashes: DataFrame, *, distance: int = 3) -> DataFrame:
-    """Group the images of `HASHES` that look like at least one other; the result has rows of `GROUPS`.
+    """Group the images that look like at least one other. Runs Spark.
 
-    Two images look alike if at most ``distance`` bits (0 to 8) of their hashes differ. Images without a hash have no
-    near duplicates. ``group_id`` is ``look-`` and the smallest hash of the group in hexadecimal, so it depends only on
-    the images. Runs Spark, and reads ``hashes`` again when the result is computed: persist it. Raises `EtlError` if
-    there are too many pairs of similar images for the driver.
+    Args:
+        hashes: The images, rows of `HASHES`; those without a hash have no near duplicates. They are read again when the
+            result is computed: persist them.
+        distance: The number of bits, 0 to 8, in which the hashes of two images that look alike may differ.
+
+    Returns:
+        ``id`` and the bigint `LOOK_ALIKES` of the images in groups: the smallest hash of the group, in unsigned order.
+
+    Raises:
+        EtlError: There are too many pairs of similar images for the driver.
     """
     if not 0 <= distance <= MAX_DISTANCE:
         raise ValueError(f"Wanted a distance of 0 to {MAX_DISTANCE} bits. Found: {distance}")
@@ -111,13 +57,8 @@ def group_near_duplicates(hashes: DataFrame, *, distance: int = 3) -> DataFrame:
         pd.DataFrame({"phash": nodes.view(np.int64), "root": roots.view(np.int64)}), "phash BIGINT, root BIGINT"
     )
     alike = counts.join(joined, on="phash", how="left").where(F.col("root").isNotNull() | (F.col("images") > 1))
-    named = alike.select("phash", group_name(F.coalesce("root", "phash")).alias("group_id"))
-    return known.join(named, on="phash", how="inner").select("id", "group_id")
-
-
-def group_name(phash: Column) -> Column:
-    """The name of a group, from its smallest hash."""
-    return F.concat(F.lit(LOOK_ALIKES), F.lower(F.lpad(F.hex(phash), 16, "0")))
+    named = alike.select("phash", F.coalesce("root", "phash").alias(LOOK_ALIKES))
+    return known.join(named, on="phash", how="inner").select("id", LOOK_ALIKES)
 
 
 def band_masks(rows: int, distance: int) -> list[int]:
@@ -190,7 +131,7 @@ def _collect(pairs: DataFrame, *, distance: int) -> tuple[npt.NDArray[np.int64],
         pairs.unpersist()
     raise EtlError(
         f"Wanted at most {_DRIVER_PAIRS:,} pairs of similar images. Found: {count:,}, within a distance of "
-        f"{distance}. Use a smaller distance."
+        f"{distance} bits. Use --group-column sha256, which groups only copies of the same file."
     )
 
 
