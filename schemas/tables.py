@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from typing import Literal, get_args
+from uuid import UUID
 
 from schemas.errors import IdentifierError
 
@@ -225,6 +226,11 @@ def create_label_values(table: TableName, column: str) -> str:
         A CQL statement.
     """
     return _definition("label_values", table=table.quoted, column=check_column(column))
+
+
+def label_bucket(image: UUID) -> int:
+    """Return the partition of an image in a table of labels: the first 12 bits of its id."""
+    return image.int >> 116
 
 
 def add_label_column(table: TableName, column: str) -> str:

@@ -40,7 +40,9 @@ def rows_of_labels(folder: Path, figures: Figures, *, rows: int, pairs: int) -> 
         tell(f"{rows:,} rows of metadata, with {VERSIONS} labels each")
         images = _images(fixture.spark, rows)
         fixture.fill(METADATA, images.withColumn("label", _label(0)).select(*_NAMES))
-        fixture.fill(values, images.select("id", *(_label(one.version).alias(one.column) for one in views)))
+        bucket = F.conv(F.substring("id", 1, 3), 16, 10).cast("int").alias("bucket")  # schemas.tables.label_bucket
+        labels = (_label(one.version).alias(one.column) for one in views)
+        fixture.fill(values, images.select(bucket, "id", *labels))
         fixture.settle()
         wanted = {number: _contents(images.withColumn("label", _label(number))) for number in (0, _AS_OF)}
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from etl.cassandra import registry
@@ -119,7 +119,8 @@ def run(spark: SparkSession, *, plan: RelabelPlan) -> RelabelReport:
             control.define(create_label_values(values, view.column))
         if view.column not in (control.columns(values) or {}):
             control.define(add_label_column(values, view.column))
-        written = rows.select(uuid_text("id").alias("id"), F.col(plan.view).alias(view.column))
+        label = F.col(plan.view).alias(view.column)
+        written = rows.select(_bucket().alias("bucket"), uuid_text("id").alias("id"), label)
         append_rows(written, table=values, clock=taken.clock)
         changed = F.count_if(~F.col("before").eqNullSafe(F.col(plan.view)))
         (counts,) = rows.agg(F.count("*").alias("images"), changed.alias("changed")).collect()
@@ -249,6 +250,11 @@ def with_labels(
     joined = rows.join(labels, on=F.col(columns.id) == F.col("_id"), how="left")
     label = F.coalesce("_label", columns.label).alias(columns.label)
     return joined.select(*(label if name == columns.label else F.col(name) for name in rows.columns))
+
+
+def _bucket() -> Column:
+    """`schemas.tables.label_bucket` of the column ``id``, 16 bytes."""
+    return F.conv(F.substring(F.hex("id"), 1, 3), 16, 10).cast("int")
 
 
 def _labelled(spark: SparkSession, before: DataFrame, *, plan: RelabelPlan) -> DataFrame:

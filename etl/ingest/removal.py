@@ -28,7 +28,7 @@ from etl.ingest.sequence import Run
 from etl.workers import map_batches
 from schemas import Columns, IdentifierError, TableName
 from schemas.features import FeatureView
-from schemas.tables import DELETED, PRUNED, create_history, history_of
+from schemas.tables import DELETED, PRUNED, create_history, history_of, label_bucket
 
 _STATES = {
     "label": "int",
@@ -56,7 +56,8 @@ class Removal:
         metadata: The metadata table.
         columns: The names of their columns.
         has_label: Whether the data table has labels.
-        values: The tables of feature values and of labels with versions.
+        values: The tables of feature values, by id.
+        labels: The tables of labels with versions, by bucket and id.
         run: The run. What a later run writes stays.
     """
 
@@ -66,6 +67,7 @@ class Removal:
     columns: Columns
     has_label: bool
     values: tuple[TableName, ...]
+    labels: tuple[TableName, ...]
     run: Run
 
     @classmethod
@@ -77,13 +79,16 @@ class Removal:
             raise TableError(str(error)) from None
         if control.columns(history) is None:
             control.define(create_history(metadata))
+        tables = value_tables(control, metadata)
+        labels = tuple(table for table in tables if "bucket" in control.key(table))
         return cls(
             cluster=control.located,
             data=data,
             metadata=metadata,
             columns=columns,
             has_label=columns.label in (control.columns(data) or {}),
-            values=value_tables(control, metadata),
+            values=tuple(table for table in tables if table not in labels),
+            labels=labels,
             run=run,
         )
 
@@ -230,9 +235,10 @@ def _remove_batches(batches: Iterable[pa.RecordBatch], *, removal: Removal) -> I
 async def _remove(ids: Sequence[bytes], removal: Removal) -> None:
     names, clock = removal.columns, removal.run.last_clock
     async with writer(removal.cluster) as session:
-        of_values = [
-            await session.prepare(f"DELETE FROM {table.quoted} USING TIMESTAMP ? WHERE id = ?")
-            for table in removal.values
+        delete = "DELETE FROM {} USING TIMESTAMP ? WHERE {}"
+        of_values = [await session.prepare(delete.format(table.quoted, "id = ?")) for table in removal.values]
+        of_labels = [
+            await session.prepare(delete.format(table.quoted, "bucket = ? AND id = ?")) for table in removal.labels
         ]
         empty = [names.id, names.data, *([names.label] if removal.has_label else [])]
         of_data = await session.prepare(insert_into(removal.data, empty))
@@ -245,6 +251,8 @@ async def _remove(ids: Sequence[bytes], removal: Removal) -> None:
             about = f"the removal of image {image} from {removal.data} and {removal.metadata}"
             for statement in of_values:
                 await session.write([(statement, (clock, image))], about=about)
+            for statement in of_labels:
+                await session.write([(statement, (clock, label_bucket(image), image))], about=about)
             nothing = (None,) * (len(empty) - 1)
             rows = [(of_data, (image, *nothing, clock)), (of_metadata, (clock, image))]
             for together in [rows] if is_one_mutation else [[row] for row in rows]:
