@@ -36,6 +36,7 @@
         frame = split.to_pandas(metadata=True, metadata_cache="build/metadata")      # ids, labels, paths, ...
         state = source.state_dict()                # in the middle of an epoch; later, on any number of ranks:
         source.load_state_dict(state)              # epoch source.first_epoch continues with the next sample
+    loader.record_model("model.pt", training=split)              # beside it: which images it was trained on
 
 DALI, torch and the Cassandra driver are imported when they are first used. Errors::
 
@@ -78,6 +79,7 @@ from loader.errors import (
     UnreachableError,
 )
 from loader.folder.folders import Folder, open_folder
+from loader.model_record import record_model
 from loader.order.state import merge_states
 from loader.prefetch.stats import Stats
 from loader.shards.shard_set import Shards, open_shards
@@ -128,6 +130,7 @@ __all__ = [
     "open_rows",
     "open_shards",
     "open_split",
+    "record_model",
 ]
 
 

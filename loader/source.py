@@ -10,9 +10,9 @@ from uuid import UUID
 from numpy.typing import NDArray
 
 from loader.batch import Batch, Skipped
-from loader.delivery import Delivery
 from loader.errors import DeletedImageError, DeliveryError, OptionError
 from loader.options import check_bools, check_int, check_seconds
+from loader.order.delivery import Delivery
 from loader.order.permutation import LastBatchPolicy
 from loader.order.plan import Plan
 from loader.prefetch.ahead import Ahead

@@ -1,19 +1,15 @@
 """What the notebooks share: an embedded Cassandra with handwritten digits. All files are in `build/` beside them."""
 
 import csv
-import hashlib
 import shutil
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 from sklearn.datasets import load_digits
 
-import loader
-from formats.origin import code_version, created
 from imagestrata.demo.digits import picture
 from imagestrata.devstack.servers.cassandra import Cassandra
 from jobs import ingest, split
-from schemas.models import SUFFIX, ModelRecord, TrainedImages
 
 BUILD = Path("build").resolve()
 DIGITS = BUILD / "digits"
@@ -91,26 +87,3 @@ def digits_split(server: Cassandra) -> Path:
         finally:
             session.stop()
     return out
-
-
-def write_model_record(checkpoint: Path, *, train: loader.Split, val: loader.Split) -> None:
-    """Write the record of a checkpoint as `training/train.py` does, so that its images can be found later."""
-
-    def images(split: loader.Split) -> TrainedImages:
-        tables = {"data_table": split.data_table, "metadata_table": split.metadata_table}
-        place = {"address": split.address, "index": split.index, "fingerprint": split.fingerprint}
-        return TrainedImages(kind="split", rows=len(split), **place, **tables)
-
-    record = ModelRecord(
-        checkpoint=checkpoint.name,
-        sha256=hashlib.sha256(checkpoint.read_bytes()).hexdigest(),
-        arch="linear",
-        classes=train.num_classes,
-        seed=7,
-        epochs=1,
-        epoch=1,
-        images={"training": images(train), "validation": images(val)},
-        created=created(),
-        code_version=code_version(),
-    )
-    checkpoint.with_name(checkpoint.name + SUFFIX).write_text(record.to_json(), encoding="utf-8")

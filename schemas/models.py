@@ -22,7 +22,7 @@ class TrainedImages:
     """The images of training or validation.
 
     Attributes:
-        kind: Where they came from: ``split``, ``rows``, ``shards`` or ``folders``.
+        kind: Where they came from: ``split`` (a row list too), ``shards`` or ``folders``.
         address: The split, row list, folder of shards or folder of images.
         index: The number of the split in its folder.
         fingerprint: The fingerprint of the split or shards.
@@ -47,11 +47,11 @@ class ModelRecord:
     Attributes:
         checkpoint: The file name of the checkpoint, in the folder of this record.
         sha256: The SHA-256 of the checkpoint, in hexadecimal.
-        arch: The model.
-        classes: The number of its outputs.
-        seed: The seed of the training.
-        epochs: The number of epochs that were asked for.
-        epoch: The number of complete epochs that the checkpoint has seen.
+        arch: The name of the model; empty if it is not known.
+        classes: The number of classes of its images.
+        seed: The seed of the training; None if it is not known.
+        epochs: The number of epochs that were asked for; None if it is not known.
+        epoch: The number of complete epochs that the checkpoint has seen; None if it is not known.
         images: The images by use: ``training`` and ``validation``.
         created: When it was written, ISO 8601, UTC.
         code_version: The version of the software.
@@ -62,9 +62,9 @@ class ModelRecord:
     sha256: str
     arch: str
     classes: int
-    seed: int
-    epochs: int
-    epoch: int
+    seed: int | None
+    epochs: int | None
+    epoch: int | None
     images: Mapping[str, TrainedImages]
     created: str
     code_version: str

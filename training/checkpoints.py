@@ -1,8 +1,7 @@
-"""Checkpoints: model, optimiser, and the position of the loader; and their records, which name the images."""
+"""Checkpoints: model, optimiser, and the position of the loader."""
 
 import errno
 import glob
-import hashlib
 import os
 import pickle
 from dataclasses import dataclass
@@ -11,10 +10,7 @@ from typing import Any
 
 import torch
 
-import loader
 from formats.durability import whole_file
-from formats.origin import code_version, created
-from schemas.models import SUFFIX, ModelRecord, TrainedImages
 from training.errors import TrainingError
 
 FORMAT = 1
@@ -66,45 +62,6 @@ class Checkpoint:
                 f"Found: {checkpoint.arch} with {checkpoint.classes}"
             )
         return checkpoint
-
-
-def write_record(
-    path: str | os.PathLike[str], checkpoint: Checkpoint, *, kind: str, train: loader.Source, val: loader.Source
-) -> None:
-    """Write the record of a checkpoint beside it: its SHA-256 and the fingerprints of the images. Raises OSError.
-
-    `imagestrata lineage` and `imagestrata registry add` read it.
-    """
-    with open(path, "rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    options = checkpoint.options
-    record = ModelRecord(
-        checkpoint=Path(path).name,
-        sha256=digest,
-        arch=checkpoint.arch,
-        classes=checkpoint.classes,
-        seed=options["seed"],
-        epochs=options["epochs"],
-        epoch=checkpoint.loader["epoch"],
-        images={"training": _images(train, kind), "validation": _images(val, kind)},
-        created=created(),
-        code_version=code_version(),
-    )
-    with whole_file(f"{os.fspath(path)}{SUFFIX}", durable=True) as file:
-        file.write(record.to_json().encode())
-
-
-def _images(source: loader.Source, kind: str) -> TrainedImages:
-    split = source.split
-    return TrainedImages(
-        kind=kind,
-        address=str(split.address),
-        index=split.index,
-        fingerprint=split.fingerprint,
-        rows=len(split),
-        data_table=split.data_table,
-        metadata_table=split.metadata_table,
-    )
 
 
 def check_outputs(*paths: str) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import loader
-from training.checkpoints import Checkpoint, write_record
+from training.checkpoints import Checkpoint
 from training.errors import TrainingError
 from training.feeds import batches_of
 from training.metrics import Metrics, Scores, Timer
@@ -166,7 +166,15 @@ class Trainer:
                 options=self._options.as_dict(),
             )
             checkpoint.save(path)
-            write_record(path, checkpoint, kind=self._options.kind, train=self._train, val=self._val)
+            loader.record_model(
+                path,
+                training=self._train.split,
+                validation=self._val.split,
+                arch=checkpoint.arch,
+                seed=self._options.seed,
+                epochs=self._options.epochs,
+                epoch=checkpoint.loader["epoch"],
+            )
 
     def _resume(self, path: str) -> None:
         found = Checkpoint.read(path, arch=self._options.arch, classes=self._classes)

@@ -182,7 +182,8 @@ def record_of_model(checkpoint: str) -> ModelRecord:
             record = ModelRecord.from_json(file.read(), place=place)
     except (OSError, UnicodeDecodeError) as error:
         raise TableError(
-            f"Wanted the record of a model at {place}. Found: {error}. training/train.py writes it beside a checkpoint."
+            f"Wanted the record of a model at {place}. Found: {error}. training/train.py writes it beside a "
+            "checkpoint; in a loop of your own, loader.record_model does."
         ) from None
     if os.path.exists(checkpoint) and (found := digest_of_file(checkpoint)) != record.sha256:
         raise TableError(

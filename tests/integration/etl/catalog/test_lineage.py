@@ -1,6 +1,5 @@
 """What jobs register, and the lineage of it: from a real table, its splits, shards and a model."""
 
-import hashlib
 import json
 import logging
 import shutil
@@ -12,6 +11,7 @@ from uuid import UUID
 import pytest
 from pyspark.sql import SparkSession
 
+import loader
 from etl.cassandra import registry
 from etl.cassandra.control import Control
 from etl.catalog.drawing import as_svg, as_text
@@ -24,7 +24,7 @@ from formats import SplitFolder
 from imagestrata.cli import main
 from jobs import shard, split
 from schemas import TableName, image_id
-from schemas.models import SUFFIX, ModelRecord, TrainedImages
+from schemas.models import SUFFIX
 from schemas.tables import create_history, history_of
 from tests.support.features import ingest, tables_of
 from tests.support.trees import picture, plant
@@ -33,31 +33,9 @@ from tests.support.trees import picture, plant
 def write_model(place: Path, folder: SplitFolder) -> None:
     """A checkpoint and its record, as train.py writes them."""
     place.write_bytes(b"weights")
-    images = {
-        use: TrainedImages(
-            kind="split",
-            address=folder.address,
-            index=index,
-            fingerprint=folder.part(index).fingerprint,
-            rows=folder.part(index).rows,
-            data_table=folder.manifest.data_table,
-            metadata_table=folder.manifest.metadata_table,
-        )
-        for index, use in enumerate(("training", "validation"))
-    }
-    record = ModelRecord(
-        checkpoint=place.name,
-        sha256=hashlib.sha256(b"weights").hexdigest(),
-        arch="resnet18",
-        classes=2,
-        seed=0,
-        epochs=3,
-        epoch=3,
-        images=images,
-        created="2099-01-01T00:00:00+00:00",
-        code_version="test",
-    )
-    Path(f"{place}{SUFFIX}").write_text(record.to_json(), encoding="utf-8")
+    cache = place.parent / "opened"
+    training, validation = (loader.open_split(folder.address, index=index, cache=cache) for index in (0, 1))
+    loader.record_model(place, training=training, validation=validation, arch="resnet18", epochs=3, epoch=3)
 
 
 def test_what_jobs_make_is_registered_and_can_be_followed_back_and_forward(
