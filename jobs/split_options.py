@@ -46,9 +46,9 @@ def parser(manual: str | None) -> Parser:
     add("--stratify", metavar="COL,...",
         help="divide every combination of values in these columns exactly, and the values of each column too (default: "
         "label; for images with several labels: labels)")  # fmt: skip
-    add("--group-column", metavar="COL",
-        help="put images with the same value in this column into the same split, or for phash those that look alike; "
-        "an image without a value is a group by itself")  # fmt: skip
+    add("--group-column", metavar="COL", help="keep images with the same value in this column in one split, or for "
+        "phash those that look alike; an image without a value is a group by itself")  # fmt: skip
+    add("--look-alike-bits", type=int, metavar="N", default=3, help="at most N of 64 bits of phash differ (default: 3)")
     add("--min-per-split", type=int, metavar="N", default=0, help="fail if a split has fewer images of a class")
     add("--seed", type=int, default=0, metavar="N", help="the seed of the choice and the order (default: 0)")
     add = made.add_argument_group("selection").add_argument

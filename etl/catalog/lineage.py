@@ -13,7 +13,7 @@ from typing import Any
 
 from etl.cassandra import registry
 from etl.cassandra.control import Control, check_columns
-from etl.cassandra.registry import MODEL, SHARD_SET, SPLIT
+from etl.cassandra.registry import FEATURE_VIEW, LABEL_VIEW, MODEL, SHARD_SET, SPLIT
 from etl.cassandra.runs import RecordedRun, recorded_runs
 from etl.cassandra.table_records import record_of
 from etl.catalog.products import Product
@@ -131,11 +131,17 @@ class Tracer:
 
     def __init__(self, control: Control, *, keyspace: str) -> None:
         self._control, self._keyspace = control, keyspace
+        entries = registry.everything(control, keyspace=keyspace)
         self._made = [
             _Made(entry.kind, entry.title, json.loads(entry.document))
-            for entry in registry.everything(control, keyspace=keyspace)
+            for entry in entries
             if entry.kind in (SPLIT, SHARD_SET, MODEL)
         ]
+        self._views = {
+            (entry.kind, entry.title): json.loads(entry.document)
+            for entry in entries
+            if entry.kind.startswith((FEATURE_VIEW, LABEL_VIEW))
+        }
 
     def of_product(self, product: Product) -> Lineage:
         """The lineage of a split, a shard set or a model, back to runs and forward to what was made from it."""
@@ -238,6 +244,7 @@ class Tracer:
                 found.link(Node(FILES, str(source)), made.node)
             return
         self._back_of_table(found, made.node, made.document["metadata_table"], until=made.document["sequence"])
+        self._back_of_views(found, made)
         if made.kind == SPLIT and (state := _state(made)):
             found.unknown.append(f"{made.node.key}: {state}")
 
@@ -252,6 +259,16 @@ class Tracer:
         found.link(node, model.node, f"{use}: split {images['index']}")
         if images["metadata_table"]:
             self._back_of_table(found, node, images["metadata_table"], until=None)
+
+    def _back_of_views(self, found: Lineage, made: _Made) -> None:
+        """Add the versions of labels and features that a split was made with."""
+        used = [(FEATURE_VIEW, FEATURE_VIEW, title) for title in made.document.get("features", ())]
+        if title := made.document.get("label_view"):
+            of_table = registry.label_views_of(TableName.parse(made.document["metadata_table"]))
+            used.append((LABEL_VIEW, of_table, title))
+        for kind, registered, title in used:
+            details = self._views.get((registered, title), {})
+            found.link(Node(kind, title, str(details.get("source", "not registered")), details), made.node)
 
     def _back_of_table(self, found: Lineage, node: Node, metadata: str, *, until: int | None) -> None:
         """Add a table and its runs, up to the newest one that had started when something was made from it."""

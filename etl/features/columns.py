@@ -171,7 +171,7 @@ def check_complete(
                 f"Compute it: spark-submit jobs/featurize.py -m {metadata} --features {titles}"
             )
     warnings = tuple(
-        f"{number:,} images have no {one.view.title}: no condition on it is true for them"
+        f"{number:,} images have no value of {one.view.title}: it is null, or could not be computed"
         for number, one in zip(counts["empty"], fields, strict=True)
         if number
     )

@@ -18,6 +18,8 @@ LABELS = "labels"
 
 _NUMBER = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?|\.[0-9]{1,9}")
 _WEIGHT = re.compile(rf"(?P<name>.+?)=(?P<weight>{_NUMBER.pattern})(?:,|$)")  # a name may contain commas
+MAX_DISTANCE = 8
+"""The most bits in which the perceptual hashes of images that look alike may differ."""
 MOST_SPLITS = 100  # each row is compared with the end of each split, in expressions that Spark compiles
 
 Balance = str | tuple[Fraction, ...] | tuple[tuple[str, Fraction], ...]
@@ -135,7 +137,8 @@ class SplitPlan:
     ``uniform`` uses the same number of images of each class, and ``random`` draws a weight for each class from the
     seed; or it has one weight per class, in the order of class numbers or by name. ``per_class`` and ``limit`` cap the
     images of each class and of all splits. ``group_column`` keeps each group in one split;
-    the groups of ``phash`` are the images that look alike. ``stratify`` has the columns
+    the groups of ``phash`` are the images that look alike: at most ``look_alike_bits`` of the 64 bits of
+    their hashes differ. ``stratify`` has the columns
     whose combinations are split exactly; None means the label, or the labels. ``where`` selects rows, and ``top``
     those of them with the highest values. ``features`` are feature views whose values are stored beside the split;
     conditions use these versions. ``label_view`` replaces the labels, ``as_of`` takes images and labels of an
@@ -155,6 +158,7 @@ class SplitPlan:
     per_class: int | None = None
     limit: int | None = None
     group_column: str | None = None
+    look_alike_bits: int = 3
     stratify: tuple[str, ...] | None = None
     where: str | None = None
     top: Top | None = None
@@ -204,6 +208,8 @@ class SplitPlan:
         for number, what in ((self.per_class, "--per-class"), (self.limit, "--limit")):
             if number is not None and number < 1:
                 raise ValueError(f"Wanted {what} of 1 or more. Found: {number}")
+        if not 0 <= self.look_alike_bits <= MAX_DISTANCE:
+            raise ValueError(f"Wanted --look-alike-bits of 0 to {MAX_DISTANCE}. Found: {self.look_alike_bits}")
         if self.min_per_split < 0:
             raise ValueError(f"Wanted --min-per-split of 0 or more. Found: {self.min_per_split}")
         if not -(1 << 63) <= self.seed < 1 << 63:
@@ -298,6 +304,7 @@ class SplitPlan:
             "per-class": self.per_class,
             "limit": self.limit,
             "group-column": self.group_column,
+            "look-alike-bits": self.look_alike_bits,
             "stratify": self.stratify and ",".join(self.stratify),
             "where": self.where,
             "top": self.top and str(self.top),

@@ -218,7 +218,7 @@ def _with_look_alikes(metadata: Metadata, *, plan: SplitPlan, stack: ExitStack) 
         return metadata, plan
     log.info("look for near duplicates")
     hashes = kept(metadata.rows.select("id", PHASH), stack=stack)
-    groups = kept(group_near_duplicates(hashes), stack=stack)
+    groups = kept(group_near_duplicates(hashes, distance=plan.look_alike_bits), stack=stack)
     log.info("%s in groups of near duplicates", counted(groups.count(), "image"))
     rows = metadata.rows.join(groups, on="id", how="left")
     return replace(metadata, rows=rows), replace(plan, group_column=LOOK_ALIKES)

@@ -23,13 +23,12 @@ HASHES = "id BINARY, phash BIGINT"
 LOOK_ALIKES = "look_alikes"
 """The column with the group of an image: the smallest hash of the group, as an unsigned number."""
 
-MAX_DISTANCE = 8
 _MOST_MASKS = 40
 _DRIVER_PAIRS = 5_000_000  # 16 bytes each
 _ROUNDS = 8
 
 
-def group_near_duplicates(hashes: DataFrame, *, distance: int = 3) -> DataFrame:
+def group_near_duplicates(hashes: DataFrame, *, distance: int) -> DataFrame:
     """Group the images that look like at least one other. Runs Spark.
 
     Args:
@@ -43,8 +42,6 @@ def group_near_duplicates(hashes: DataFrame, *, distance: int = 3) -> DataFrame:
     Raises:
         EtlError: There are too many pairs of similar images for the driver.
     """
-    if not 0 <= distance <= MAX_DISTANCE:
-        raise ValueError(f"Wanted a distance of 0 to {MAX_DISTANCE} bits. Found: {distance}")
     known = hashes.where(F.col("phash").isNotNull()).select("id", "phash")
     counts = known.groupBy("phash").agg(F.count("*").alias("images")).persist(StorageLevel.MEMORY_AND_DISK)
     try:
@@ -131,7 +128,7 @@ def _collect(pairs: DataFrame, *, distance: int) -> tuple[npt.NDArray[np.int64],
         pairs.unpersist()
     raise EtlError(
         f"Wanted at most {_DRIVER_PAIRS:,} pairs of similar images. Found: {count:,}, within a distance of "
-        f"{distance} bits. Use --group-column sha256, which groups only copies of the same file."
+        f"{distance} bits. Use a smaller number: --look-alike-bits {max(distance - 1, 0)}"
     )
 
 

@@ -43,6 +43,7 @@ GOOD = ["-d", "ks.data", "-m", "ks.metadata", "-o", "unused"]
         [*GOOD, "--per-class", "0"],
         [*GOOD, "--limit", "-1"],
         [*GOOD, "--min-per-split", "-1"],
+        [*GOOD, "--look-alike-bits", "9"],
         [*GOOD, "--folds", "1"],
         [*GOOD, "--folds", "5", "-r", "8,2"],
         [*GOOD, "--folds", "5", "--pin", "or_split=val:1"],

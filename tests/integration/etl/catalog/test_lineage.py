@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 import loader
 from etl.cassandra import registry
 from etl.cassandra.control import Control
+from etl.cassandra.registry import Entry
 from etl.catalog.drawing import as_svg, as_text
 from etl.catalog.lineage import Tracer
 from etl.catalog.products import product_at, register_product
@@ -24,6 +25,7 @@ from formats import SplitFolder
 from imagestrata.cli import main
 from jobs import shard, split
 from schemas import TableName, image_id
+from schemas.features import FeatureView
 from schemas.models import SUFFIX
 from schemas.tables import create_history, history_of
 from tests.support.features import ingest, tables_of
@@ -84,6 +86,16 @@ def test_what_jobs_make_is_registered_and_can_be_followed_back_and_forward(
     of_split = product_at(str(place))
     assert of_split is not None
     assert f"shard set {shards}@v1" in {edge.target for edge in tracer.of_product(of_split).edges}
+
+    # The versions of labels and features that a split was made with, and their sources.
+    view = FeatureView(name="label", version=2, fields={"label": "int"}, source="labels:new.csv", digest="0" * 64)
+    kind = registry.label_views_of(metadata)
+    registry.register(control, Entry(kind=kind, name="label", version=2, document=view.to_json()), keyspace=keyspace)
+    with_views = {**of_split.content, "features": ["sharpness@v1"], "label_view": "label@v2"}
+    seen = Tracer(control, keyspace=keyspace).of_product(replace(of_split, content=with_views, fingerprint=("f" * 64,)))
+    assert "  label view label@v2: labels:new.csv" in as_text(seen)
+    assert "  feature view sharpness@v1: not registered" in as_text(seen)
+    assert as_svg(seen).count("<rect") == 1 + len(seen.nodes)
 
     # An image of training is in the split, the shards and the model; one of validation is not in the shards.
     ids = {row: bytes(one) for row, one in enumerate(folder.rows(0, cache=tmp_path / "cache").ids)}

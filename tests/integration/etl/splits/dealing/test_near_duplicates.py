@@ -63,8 +63,3 @@ def test_many_pairs_are_thinned_out_and_too_many_are_refused(
     monkeypatch.setattr(near_duplicates, "_ROUNDS", 2)
     with pytest.raises(EtlError, match=r"at most 10 pairs.*Found: 65, within a distance of 4 bits"):
         group_near_duplicates(hashes, distance=4)
-
-
-def test_a_distance_out_of_range_is_refused(spark: SparkSession) -> None:
-    with pytest.raises(ValueError, match=r"0 to 8 bits\. Found: 9"):
-        group_near_duplicates(rows_of(spark, [], HASHES), distance=9)

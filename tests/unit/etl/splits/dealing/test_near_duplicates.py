@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from etl.splits.dealing import near_duplicates
 from etl.splits.dealing.near_duplicates import band_masks, components
+from etl.splits.plan import MAX_DISTANCE
 from tests.support.near_duplicates import brute_force
 
 MASK = (1 << 64) - 1
@@ -16,9 +16,9 @@ MASK = (1 << 64) - 1
 @settings(deadline=None)
 @given(
     rows=st.integers(0, 1 << 34),
-    distance=st.integers(0, near_duplicates.MAX_DISTANCE),
+    distance=st.integers(0, MAX_DISTANCE),
     value=st.integers(0, MASK),
-    flipped=st.sets(st.integers(0, 63), max_size=near_duplicates.MAX_DISTANCE),
+    flipped=st.sets(st.integers(0, 63), max_size=MAX_DISTANCE),
 )
 def test_near_hashes_agree_under_some_mask(rows: int, distance: int, value: int, flipped: set[int]) -> None:
     masks = band_masks(rows, distance)
