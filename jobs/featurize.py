@@ -42,12 +42,13 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from etl.features.plan import FeatureRequest, FeaturizePlan, parse_ttl
+from etl.features.plan import FeatureRequest, FeaturizePlan
 from formats import command_line
 from jobs import options
 from jobs.arguments import PAIR, make_parser, parse
 from jobs.command import execute
 from schemas import TableName
+from schemas.parsing import parse_ttl
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -131,7 +132,7 @@ def _draft(args: argparse.Namespace, **missing: TableName) -> FeaturizePlan:
         **{**missing, **options.tables_of(args)},
         features=FeatureRequest.parse_all(args.features, preprocess=args.onnx_preprocess),
         columns=options.columns_of(args),
-        ttl=None if args.ttl is None else parse_ttl(args.ttl),
+        ttl=None if args.ttl is None else parse_ttl(args.ttl) or None,
     )
 
 

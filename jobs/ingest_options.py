@@ -4,10 +4,11 @@ import argparse
 import uuid
 from collections.abc import Mapping, Sequence
 
-from etl.ingest.plan import IngestPlan, parse_ttl
+from etl.ingest.plan import IngestPlan
 from formats.command_line import Parser
 from jobs import options
 from jobs.arguments import PAIR, Needed, make_parser, parse
+from schemas.parsing import parse_ttl
 from schemas.tables import Replication
 
 EPILOG = (

@@ -11,6 +11,8 @@ T = TypeVar("T")
 
 _DIGEST = re.compile(r"[0-9a-f]+")
 
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
 
 def parsed(text: str, read: Callable[[dict[str, Any]], T], *, what: str, place: str, newest: int) -> T:
     """Parse a manifest.
@@ -61,3 +63,13 @@ def check_count(number: object) -> int:
     if not isinstance(number, int) or isinstance(number, bool) or number < 0:
         raise SchemaError(f"Wanted a count of 0 or more. Found: {str(number)[:100]!r}")
     return number
+
+
+def parse_ttl(text: str) -> int:
+    """Parse a time to live: ``none``, a number of seconds, or ``30d``, ``12h``, ``2w``. Raises ValueError."""
+    if text == "none":
+        return 0
+    number, unit = (text[:-1], text[-1:]) if text[-1:] in _UNITS else (text, "s")
+    if not number.isascii() or not number.isdecimal() or int(number) == 0:
+        raise ValueError(f"Wanted a time in seconds, or as 30d, 12h or none, for the ttl. Found: {text!r}")
+    return int(number) * _UNITS[unit]

@@ -19,6 +19,7 @@ from etl.features.computing import builtin
 from etl.features.computing.functions import digest_of
 from schemas import SchemaError, TableName
 from schemas.features import FeatureView, ViewName
+from schemas.parsing import parse_ttl
 
 FORMAT = 1
 
@@ -129,13 +130,14 @@ def _view(table: Mapping[str, Any]) -> str:
         if strange := {"fields", "ttl"} & table.keys():
             raise SourceError(f"{', '.join(sorted(strange))} of a built-in view, which is defined already")
         return view.to_json()
+    ttl = table.get("ttl")
     return FeatureView(
         name=name,
         version=version,
         fields=dict(table["fields"]),
         source=source,
         digest=digest_of(source),
-        ttl=table.get("ttl"),
+        ttl=parse_ttl(ttl) or None if isinstance(ttl, str) else ttl,
     ).to_json()
 
 

@@ -18,13 +18,14 @@ from etl.cassandra.runs import RecordedRun, recorded_runs
 from etl.cassandra.table_records import record_of
 from etl.catalog.products import Product
 from etl.errors import TableError
+from etl.features.views import registered_views
 from formats import FormatsError, SplitFolder, is_dictionary, read_dictionary
 from formats.shards.lookup import find_in_shards
 from formats.stores.storage import Storage
 from schemas import SchemaError, TableName
 from schemas.shards import NAME as SHARD_MANIFEST
 from schemas.shards import ShardManifest
-from schemas.tables import history_of
+from schemas.tables import history_of, label_bucket
 
 IMAGE, TABLE, RUN, FILES = "image", "table", "run", "files"
 
@@ -183,7 +184,11 @@ class Tracer:
         rows = self._control.execute(f'SELECT * FROM {metadata.quoted} WHERE "{id_column}" = ?', (image_id,))
         history = self._history(metadata, image_id)
         subject = Node(
-            IMAGE, str(image_id), details=_of_image(rows[0], metadata) if rows else _of_past(history, metadata)
+            IMAGE,
+            str(image_id),
+            details=_of_image(rows[0], metadata) | self._labels(metadata, image_id)
+            if rows
+            else _of_past(history, metadata),
         )
         found = Lineage(subject, history=history)
         runs = list(self._runs(metadata))
@@ -196,6 +201,19 @@ class Tracer:
         if not rows and not history and not found.edges and not found.unknown:
             raise TableError(f"Wanted the image {image_id} of {metadata}. Found: no such image, and no split has it.")
         return found
+
+    def _labels(self, metadata: TableName, image_id: uuid.UUID) -> dict[str, Any]:
+        """The label of an image in each label view that has one, by the version that it comes from."""
+        found: dict[str, tuple[str, int]] = {}
+        kind = registry.label_views_of(metadata)
+        for view in registered_views(self._control, keyspace=self._keyspace, kind=kind):  # the newest version first
+            if view.name not in found:
+                values = view.table_of(metadata).quoted
+                query = f'SELECT "{view.column}" AS label FROM {values} WHERE bucket = ? AND id = ?'
+                for row in self._control.execute(query, (label_bucket(image_id), image_id)):
+                    if row.label is not None:
+                        found[view.name] = (view.title, row.label)
+        return dict(found.values())
 
     def _of_kind(self, kind: str) -> Iterator[_Made]:
         return (made for made in self._made if made.kind == kind)

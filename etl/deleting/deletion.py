@@ -13,7 +13,7 @@ from etl.cassandra.runs import recorded_runs
 from etl.cassandra.table_records import check_pair, dataset_of
 from etl.deleting.caches import clean_cache
 from etl.deleting.choosing import Chosen, choose
-from etl.deleting.holders import Holder, check_holders, find_holders
+from etl.deleting.holders import Holder, check_holders, find_holders, find_models
 from etl.deleting.plan import DeletePlan
 from etl.deleting.report import DeleteReport
 from etl.errors import ConflictError, EtlError, SourceError, TableError
@@ -102,6 +102,7 @@ class _Found:
     bytes: int
     sources: dict[str, int]
     holders: list[Holder]
+    models: dict[str, int | None]
     values: tuple[TableName, ...]
 
 
@@ -129,6 +130,7 @@ def _survey(spark: SparkSession, *, plan: DeletePlan, stack: ExitStack) -> _Foun
         bytes=sum(row["bytes"] or 0 for row in rows),
         sources={row["source"] or "no source": row["images"] for row in rows[:_SOURCES]},
         holders=find_holders(spark, control, chosen.states.select("id"), plan=plan),
+        models=find_models(spark, control, ids, plan=plan),
         values=value_tables(control, plan.metadata_table),
     )
 
@@ -204,6 +206,7 @@ def _report(
         before=found.before,
         values=[str(table) for table in found.values],
         splits={holder.address: holder.images for holder in found.holders},
+        models=found.models,
         caches=caches or {},
         confirm=found.images if needs_confirmation(found.images, of=found.of) else None,
         history=str(history_of(plan.metadata_table)),

@@ -1,16 +1,15 @@
-"""Splits that hold images which are to be deleted: registered splits, and those that the user names."""
+"""Splits and models that have images which are to be deleted: registered ones, and splits that the user names."""
 
 import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import reduce
 
-import numpy as np
 import pandas as pd
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from etl.cassandra import registry
 from etl.cassandra.control import Control
@@ -23,10 +22,9 @@ from formats import SplitFolder, is_dictionary, read_dictionary
 from formats.errors import FormatsError
 from schemas import SchemaError
 
-SPLIT = "split"
-"""The kind of splits in the registry."""
 PINNED = "pinned"
 """The tag of registered splits that must not lose images: ``pinned=true``."""
+_UNREADABLE = (EtlError, FormatsError, SchemaError, OSError, TypeError, PySparkException, Py4JJavaError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +76,46 @@ def find_holders(spark: SparkSession, control: Control, ids: DataFrame, *, plan:
         try:
             rows = _ids_of(spark, candidate, plan=plan)
             images = 0 if rows is None else rows.join(ids, on="id", how="left_semi").distinct().count()
-        except (EtlError, FormatsError, SchemaError, OSError, PySparkException, Py4JJavaError) as error:
+        except _UNREADABLE as error:
             reason = one_line(error)[:200]
             found[candidate.address] = Holder(candidate.address, None, candidate.is_protected, reason)
         else:
             if images:
                 found[candidate.address] = Holder(candidate.address, images, candidate.is_protected)
     return [found[address] for address in sorted(found)]
+
+
+def find_models(spark: SparkSession, control: Control, ids: DataFrame, *, plan: DeletePlan) -> dict[str, int | None]:
+    """Find the registered models that images were used for. Runs Spark.
+
+    Args:
+        spark: The session.
+        control: A connection.
+        ids: The ids (16 bytes) of the images; persisted.
+        plan: The options.
+
+    Returns:
+        The number of images by model and use, such as ``model.pt@v1 (training)``; None if its split cannot be read.
+    """
+    keyspace = plan.metadata_table.keyspace
+    sets = [json.loads(one.document) for one in registry.entries(control, keyspace=keyspace, kind=registry.SHARD_SET)]
+    split_of = {print_: (one["split"], one["source_fingerprint"]) for one in sets for print_ in one["fingerprint"]}
+    found: dict[str, int | None] = {}
+    for entry in registry.entries(control, keyspace=keyspace, kind=registry.MODEL):
+        for use, images in json.loads(entry.document)["images"].items():
+            is_of_files = images["kind"] == "folders" and not images["metadata_table"]
+            if is_of_files or images["metadata_table"] not in ("", str(plan.metadata_table)):
+                continue
+            address, print_ = split_of.get(images["fingerprint"], (images["address"], images["fingerprint"]))
+            name = f"{entry.title} ({use})"
+            try:
+                count = _parts(spark, address)[1][print_].join(ids, on="id", how="left_semi").distinct().count()
+            except (*_UNREADABLE, LookupError):
+                found[name] = None
+            else:
+                if count:
+                    found[name] = count
+    return found
 
 
 def check_holders(holders: list[Holder], *, plan: DeletePlan) -> None:
@@ -101,7 +132,7 @@ def check_holders(holders: list[Holder], *, plan: DeletePlan) -> None:
 def _candidates(control: Control, *, plan: DeletePlan) -> Iterator[_Candidate]:
     """Registered splits, each address once, and those of the plan, which must be readable."""
     found: dict[str, _Candidate] = {}
-    for entry in registry.entries(control, keyspace=plan.metadata_table.keyspace, kind=SPLIT):
+    for entry in registry.entries(control, keyspace=plan.metadata_table.keyspace, kind=registry.SPLIT):
         try:
             document = json.loads(entry.document)
             address = str(document["address"])
@@ -123,26 +154,27 @@ def _candidates(control: Control, *, plan: DeletePlan) -> Iterator[_Candidate]:
 
 def _ids_of(spark: SparkSession, candidate: _Candidate, *, plan: DeletePlan) -> DataFrame | None:
     """The ids of a split; None if it is a split of other tables. Raises errors of `formats` and Spark."""
-    address = candidate.address
-    if is_dictionary(address):
-        read = read_dictionary(address)
-        if read.metadata_table and read.metadata_table != str(plan.metadata_table):
-            _check_own(candidate, read.metadata_table)
-            return None
-        prints, parts = [part.fingerprint for part in read.splits], [part.ids for part in read.splits]
-        packed = np.concatenate(parts) if parts else np.empty((0, 16), np.uint8)
-        frame = pd.DataFrame({"id": pd.Series([row.tobytes() for row in packed], dtype=object)})
-        rows = from_pandas(spark, frame, "id BINARY")
-    else:
-        manifest = SplitFolder.open(address).manifest
-        if manifest.metadata_table != str(plan.metadata_table):
-            _check_own(candidate, manifest.metadata_table)
-            return None
-        prints = [part.fingerprint for part in manifest.splits]
-        rows = split_rows(spark, SplitRef(address)).select(F.col("id"))
-    if candidate.fingerprints and sorted(candidate.fingerprints) != sorted(prints):
+    metadata_table, parts = _parts(spark, candidate.address)
+    if metadata_table not in ("", str(plan.metadata_table)):
+        _check_own(candidate, metadata_table)
+        return None
+    if candidate.fingerprints and sorted(candidate.fingerprints) != sorted(parts):
         raise ConflictError("another split was published there since it was pinned")
-    return rows
+    return reduce(DataFrame.union, parts.values())
+
+
+def _parts(spark: SparkSession, address: str) -> tuple[str, dict[str, DataFrame]]:
+    """The metadata table of a split, empty if it is not known; and the ids of its parts by fingerprint."""
+    if not is_dictionary(address):
+        manifest = SplitFolder.open(address).manifest
+        return manifest.metadata_table, {
+            part.fingerprint: split_rows(spark, SplitRef(address, part.index)).select("id") for part in manifest.splits
+        }
+    read, parts = read_dictionary(address), {}
+    for part in read.splits:
+        frame = pd.DataFrame({"id": pd.Series([row.tobytes() for row in part.ids], dtype=object)})
+        parts[part.fingerprint] = from_pandas(spark, frame, "id BINARY")
+    return read.metadata_table or "", parts
 
 
 def _check_own(candidate: _Candidate, metadata_table: str) -> None:

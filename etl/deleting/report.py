@@ -19,6 +19,8 @@ class DeleteReport:
         before: The number of chosen images that were deleted by an earlier run.
         values: The tables of feature values and labels from which the values of these images were removed.
         splits: The number of these images in each split that holds some; None for a split that cannot be read.
+        models: The number of the images by registered model and use, such as ``model.pt@v1 (training)``, also of those
+            that an earlier run deleted; None if its split cannot be read.
         caches: The number of images that were removed from each metadata cache.
         confirm: The number for ``--count``, if it must be confirmed.
         history: The table that has a record of each image.
@@ -35,6 +37,7 @@ class DeleteReport:
     before: int
     values: list[str]
     splits: dict[str, int | None]
+    models: dict[str, int | None]
     caches: dict[str, int]
     confirm: int | None
     history: str
@@ -47,6 +50,9 @@ class DeleteReport:
         for address, images in self.splits.items():
             number = "cannot be read" if images is None else f"{counted(images, 'image')}"
             lines.append(f"{address}: {number}{' deleted' if is_done and images is not None else ''}")
+        for name, images in self.models.items():
+            number = "its split cannot be read" if images is None else f"has seen {counted(images, 'image')}"
+            lines.append(f"model {name}: {number}")
         lines += [f"{address}: {counted(images, 'image')} removed from this cache" for address, images in
                   self.caches.items()]  # fmt: skip
         if self.values:

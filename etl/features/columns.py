@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from etl.cassandra.control import Control
+from etl.cassandra.table_records import record_of
 from etl.cassandra.tables import read_table
 from etl.errors import TableError
 from etl.expressions import names_in
@@ -78,10 +79,26 @@ def find_fields(
             found[view.name] = Fields(view, fields, table, since)
     if missing := [one for one in pinned if one.name not in found]:
         raise TableError(
-            f"Wanted values of {missing[0]} for the images of {metadata}. Found: none. Compute them: "
-            f"spark-submit jobs/featurize.py -m {metadata} --features {missing[0]}"
+            f"Wanted values of {missing[0]} for the images of {metadata}. Found: none. "
+            f"{how_to_compute(missing[0], control=control, metadata=metadata)}"
         )
     return [found[name] for name in sorted(found)]
+
+
+def how_to_compute(features: object, *, control: Control, metadata: TableName) -> str:
+    """The command that computes features, for messages.
+
+    Args:
+        features: The features, as on the command line.
+        control: The session.
+        metadata: The metadata table.
+
+    Returns:
+        A sentence.
+    """
+    record = record_of(control, metadata)
+    data = "KEYSPACE.DATA_TABLE" if record is None else record.data_table
+    return f"Compute them: spark-submit jobs/featurize.py -d {data} -m {metadata} --features {features}"
 
 
 def metadata_columns(fields: Sequence[Fields]) -> set[str]:
@@ -142,7 +159,7 @@ def _expression(view: FeatureView) -> str:
 
 
 def check_complete(
-    rows: DataFrame, *, fields: Sequence[Fields], metadata: TableName
+    rows: DataFrame, *, fields: Sequence[Fields], metadata: TableName, data: TableName
 ) -> tuple[DataFrame, tuple[str, ...]]:
     """Check that all images have values, in a pass over the rows.
 
@@ -150,6 +167,7 @@ def check_complete(
         rows: Rows of `with_fields`.
         fields: What was added to them.
         metadata: The metadata table, for messages.
+        data: The data table, for messages.
 
     Returns:
         The rows without the columns ``lacks N``, and a warning for each view without a value for some images.
@@ -162,14 +180,17 @@ def check_complete(
     lacks = [F.count_if(F.col(f"`{LACKS} {number}`")) for number in range(len(fields))]
     empty = [F.count_if(F.col(one.names[0]).isNull()) if one.names else F.lit(0) for one in fields]
     (counts,) = rows.agg(F.array(*lacks).alias("lacks"), F.array(*empty).alias("empty")).collect()
-    for number, one in zip(counts["lacks"], fields, strict=True):
-        if number:
-            old = ", or with one that is too old" if any(used.since is not None for used in one.stored) else ""
-            titles = ",".join(used.view.title for used in one.stored)
-            raise TableError(
-                f"Wanted {one.view.title} of all images of {metadata}. Found: {number:,} images without it{old}. "
-                f"Compute it: spark-submit jobs/featurize.py -m {metadata} --features {titles}"
-            )
+    lacking = [(number, one) for number, one in zip(counts["lacks"], fields, strict=True) if number]
+    if lacking:
+        stored = [used for _, one in lacking for used in one.stored]
+        old = ", or with one that is too old" if any(used.since is not None for used in stored) else ""
+        found = ", ".join(f"{number:,} images without {one.view.title}" for number, one in lacking) + old
+        wanted = ", ".join(one.view.title for _, one in lacking)
+        titles = ",".join(dict.fromkeys(used.view.title for used in stored))
+        raise TableError(
+            f"Wanted {wanted} of all images of {metadata}. Found: {found}. "
+            f"Compute them: spark-submit jobs/featurize.py -d {data} -m {metadata} --features {titles}"
+        )
     warnings = tuple(
         f"{number:,} images have no value of {one.view.title}: it is null, or could not be computed"
         for number, one in zip(counts["empty"], fields, strict=True)

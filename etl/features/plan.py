@@ -15,7 +15,6 @@ PREPROCESSES = ("imagenet", "clip", "0-1", "none")
 """How pixels become the input of a model. `etl.features.computing.models` says what each does."""
 
 _SIZE = re.compile(r"([1-9][0-9]{0,3})(?:x([1-9][0-9]{0,3}))?")
-_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _SQL = "=sql:"
 
 
@@ -109,14 +108,6 @@ class FeatureRequest:
         if parsed is not None and not any((one.source or "").startswith("onnx:") for one in found):
             raise ValueError(f"Wanted a feature NAME=onnx:FILE for --onnx-preprocess {preprocess}. Found: none")
         return found
-
-
-def parse_ttl(text: str) -> int:
-    """Parse a time: ``3600`` (seconds), ``90m``, ``12h`` or ``30d``. Returns seconds; raises ValueError."""
-    number = text[:-1] if text[-1:] in _SECONDS else text
-    if not (number.isascii() and number.isdecimal() and int(number)):
-        raise ValueError(f"Wanted a number of seconds, or 90m, 12h or 30d, for --ttl. Found: {text!r}")
-    return int(number) * _SECONDS[text[len(number) :]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

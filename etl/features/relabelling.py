@@ -142,6 +142,24 @@ def label_views(control: Control, metadata: TableName, *, name: str) -> list[Fea
     return registered_views(control, keyspace=metadata.keyspace, name=name, kind=registry.label_views_of(metadata))
 
 
+def newest_label_views(control: Control, metadata: TableName, *, until: int | None = None) -> list[FeatureView]:
+    """The newest version of each label view of a metadata table.
+
+    Args:
+        control: The session.
+        metadata: The metadata table.
+        until: The last run whose version counts; None for all.
+
+    Returns:
+        The versions, by name.
+    """
+    newest: dict[str, FeatureView] = {}
+    for view in registered_views(control, keyspace=metadata.keyspace, kind=registry.label_views_of(metadata)):
+        if until is None or (view.sequence or 0) <= until:
+            newest.setdefault(view.name, view)  # the newest comes first
+    return [newest[name] for name in sorted(newest)]
+
+
 def versions_of(
     control: Control, metadata: TableName, view: ViewName, *, until: int | None = None
 ) -> list[FeatureView]:

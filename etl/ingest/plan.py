@@ -24,19 +24,8 @@ from schemas.tables import (
 
 MAX_TTL = 630_720_000
 """The longest time to live that Cassandra accepts, in seconds: 20 years."""
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 OWN_TABLES = ("classes", "quarantine", "tables", "ingests", "registry")
 """Reserved names of tables in the keyspace of a metadata table."""
-
-
-def parse_ttl(text: str) -> int:
-    """Parse a time to live: ``none``, a number of seconds, or ``30d``, ``12h``, ``2w``. Raises ValueError."""
-    if text == "none":
-        return 0
-    number, unit = (text[:-1], text[-1:]) if text[-1:] in _UNITS else (text, "s")
-    if not number.isascii() or not number.isdecimal() or int(number) == 0:
-        raise ValueError(f"Wanted a time to live in seconds, or as 30d, 12h or none. Found: {text!r}")
-    return int(number) * _UNITS[unit]
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from etl.expressions import names_in
 from etl.features.columns import LACKS, check_complete, find_fields, metadata_columns, with_fields
 from etl.features.earlier import EarlierMetadata, newest_run
 from etl.features.history import THEN
-from etl.features.relabelling import versions_of, with_labels
+from etl.features.relabelling import newest_label_views, versions_of, with_labels
 from etl.splits.plan import LABELS, SplitPlan
 from etl.splits.positions import fingerprint_sums
 from formats.origin import created
@@ -181,6 +181,7 @@ def copy_table(spark: SparkSession, address: str | None, *, plan: SplitPlan, onl
             )
         as_of = None if earlier is None else earlier.sequence
         relabelled = versions_of(control, table, plan.label_view, until=as_of) if plan.label_view else []
+        unused = [] if plan.label_view else newest_label_views(control, table, until=as_of)
         expiring = expiring_ingests(control, table)
         views = find_fields(control, table, names=asked - found.keys() - {"id", "label"}, pinned=plan.features)
     in_data = of_data.get(names.label)
@@ -189,7 +190,7 @@ def copy_table(spark: SparkSession, address: str | None, *, plan: SplitPlan, onl
     fields = [name for view in views for name in view.names]
     if missing := [name for name in plan.named_columns if name not in (*ID_AND_LABEL, *others, *fields)]:
         raise TableError(
-            f"Wanted the column {missing[0]} in the metadata of {table}, or a feature of its images. "
+            f"Wanted the column {missing[0]} in the metadata of {table}, or a feature that featurize.py has computed. "
             f"Found: {', '.join((*ID_AND_LABEL, *sorted(others)))}."
         )
     if only is not None:
@@ -230,7 +231,7 @@ def copy_table(spark: SparkSession, address: str | None, *, plan: SplitPlan, onl
             raise TableError(f"Wanted each id once in {table} ({names.id}). Found: {repeated:,} more than once.")
     if earlier is not None:
         earlier.confirm(spark)
-    rows, warnings = check_complete(rows, fields=views, metadata=table)
+    rows, warnings = check_complete(rows, fields=views, metadata=table, data=data)
     if label_type == "int" and in_data is None and rows.where(F.col("label").isNotNull()).isEmpty():
         label_type, rows = "none", rows.withColumn("label", F.lit(-1))
     return Metadata(
@@ -246,7 +247,14 @@ def copy_table(spark: SparkSession, address: str | None, *, plan: SplitPlan, onl
         as_of=as_of,
         sequence=sequence,
         unfinished=unfinished,
-        warnings=(*told, *warnings),
+        warnings=(*told, *warnings, *(_of_label_view(view, table) for view in unused)),
+    )
+
+
+def _of_label_view(view: FeatureView, metadata: TableName) -> str:
+    return (
+        f"the labels are those of {metadata}, not those of {view.title} ({view.source.removeprefix('labels:')}), which "
+        f"relabel.py has added: split.py --label-view {view.name} takes them"
     )
 
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from etl.cassandra.control import Control, check_columns
 from etl.errors import TableError
+from etl.features.columns import how_to_compute
 from etl.features.vectors.index import check_vector, has_index
 from etl.features.views import registered_views
 from schemas import Columns, TableName
@@ -128,8 +129,8 @@ def _view(control: Control, metadata: TableName, wanted: ViewName) -> FeatureVie
         if is_it and control.columns(view.table_of(metadata)) is not None:
             return view
     raise TableError(
-        f"Wanted values of {wanted} for the images of {metadata}. Found: none. Compute them: "
-        f"spark-submit jobs/featurize.py -m {metadata} --features {wanted}"
+        f"Wanted values of {wanted} for the images of {metadata}. Found: none. "
+        f"{how_to_compute(wanted, control=control, metadata=metadata)}"
     )
 
 
@@ -142,8 +143,8 @@ def _vector_of(control: Control, images: _Images, image: uuid.UUID, view: Featur
     found = [one for one in control.execute(query, (image,)) if one.sha256 == row.sha256 and one.vector is not None]
     if not found:
         raise TableError(
-            f"Wanted a value of {view.title} of the image {image}. Found: none of its bytes. Compute it: "
-            f"spark-submit jobs/featurize.py -m {images._table} --features {view.title}"
+            f"Wanted a value of {view.title} of the image {image}. Found: none of its bytes. "
+            f"{how_to_compute(view.title, control=control, metadata=images._table)}"
         )
     vector = np.frombuffer(found[0].vector, "<f4").astype(np.float64)
     if not vector.any():

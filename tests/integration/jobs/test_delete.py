@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 import loader
 from etl.cassandra import registry
 from etl.cassandra.control import Control
+from etl.catalog.products import product_at, register_product
 from etl.deleting import deletion
 from etl.deleting.plan import DeletePlan
 from etl.errors import ConflictError, SourceError, TableError
@@ -66,12 +67,24 @@ def test_deleted_images_are_gone_from_everywhere_and_stay_away(
     document = json.dumps({"address": folder, "metadata_table": f"{keyspace}.metadata"})
     pinned = registry.Entry(kind="split", name="s", version=1, document=document, tags={"pinned": "true"})
     registry.register(control, pinned, keyspace=keyspace)
+    model = tmp_path / "model.pt"
+    model.write_bytes(b"weights")
+    parts = [loader.open_split(folder, index=index, cache=tmp_path / "opened") for index in (0, 1)]
+    loader.record_model(model, training=parts[0], validation=parts[1])
+    product = product_at(str(model))
+    assert product is not None
+    register_product(control, product)
     before = {name: rows(control, f"{keyspace}.{name}") for name in ("metadata", "data")}
 
     plan = DeletePlan(**tables, where=OF_ANNA, reason=" request 17 ")
     would = job.estimate(spark, plan=plan)
     assert (would.images, would.of, would.confirm, would.splits, would.sequence) == (8, 16, 8, {folder: 8}, None)
     assert "nothing was deleted; to delete them, add --count 8" in str(would)
+    of_parts = [sum(uuid.UUID(bytes=one.tobytes()) in deleted for one in part.ids) for part in parts]
+    seen = {
+        f"{model}@v1 ({use})": count for use, count in zip(("training", "validation"), of_parts, strict=True) if count
+    }
+    assert would.models == seen
     with pytest.raises(ConflictError, match=rf"Found: {folder} has 8 of these images\. Nothing was deleted\. --force"):
         job.run(spark, plan=replace(plan, count=8))
     forced = replace(plan, force=True, caches=(cache,))
@@ -101,7 +114,7 @@ def test_deleted_images_are_gone_from_everywhere_and_stay_away(
     assert {one for one, row in data.items() if row.data is None and row.label is None} == deleted
     assert {*rows(control, f"{keyspace}.metadata_brightness_v1")} == {*ids.values()} - deleted
     assert {*rows(control, f"{keyspace}.metadata_label")} == {ids["bert/1.png"]}
-    assert report.splits == {folder: len(left)}
+    assert (report.splits, report.models) == ({folder: len(left)}, seen)
     assert report.values == [f"{keyspace}.metadata_brightness_v1", f"{keyspace}.metadata_label"]
     assert {bytes(row["id"]) for row in spark.read.parquet(f"{cache}/rows").collect()} == {
         one.bytes for one in {*ids.values()} - deleted

@@ -122,6 +122,8 @@ def test_on_demand_views_and_old_values(spark: SparkSession, control: Control, t
     for row in control.execute(f"SELECT id, sequence FROM {tables}.metadata_short_v1"):
         update = f"UPDATE {tables}.metadata_short_v1 SET created_timestamp = ? WHERE id = ? AND sequence = ?"
         control.execute(update, (old, row.id, row.sequence))
-    with pytest.raises(TableError, match=r"8 images without it, or with one that is too old\. Compute it: .*short@v1"):
+    with pytest.raises(
+        TableError, match=r"8 images without short@v1, or with one that is too old\. Compute them: .*short@v1"
+    ):
         split("d", where="short >= 0")
     assert featurize(spark, tables, "short").views == {"short@v1": ViewCounts(8, 0)}

@@ -188,7 +188,7 @@ def test_images_that_look_alike_stay_together_whenever_they_were_ingested(
     featurize(spark, keyspace, "phash")
     copies = {f"b/{seed}.jpg": smaller(texture(seed)) for seed in range(6)}
     ingest(spark, plant(tmp_path / "two", copies), keyspace)
-    with pytest.raises(TableError, match=r"Found: 6 images without it\. Compute it: .* --features phash@v1"):
+    with pytest.raises(TableError, match=r"Found: 6 images without phash@v1\. Compute them: .* --features phash@v1"):
         split()
     featurize(spark, keyspace, "phash")
     cache = str(tmp_path / "metadata")

@@ -40,7 +40,7 @@ def test_splits_choose_by_features_of_the_bytes_that_images_have_now(
     plant(tree, {"a/0.png": picture(200)})
     ingest(spark, tree, keyspace)
     again = replace(plan, out=str(tmp_path / "again"))
-    with pytest.raises(TableError, match=r"Found: 1 images without it\. Compute it: .* --features red@v1"):
+    with pytest.raises(TableError, match=r"Found: 1 images without red@v1\. Compute them: .* --features red@v1"):
         splitting.run(spark, plan=again)
     featurize(spark, keyspace, "red")
     splitting.run(spark, plan=again)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from etl.features.plan import FeatureRequest, FeaturizePlan, parse_ttl
+from etl.features.plan import FeatureRequest, FeaturizePlan
 from schemas import TableName
 from schemas.features import ViewName
 
@@ -44,10 +44,3 @@ def test_options_of_stored_values_are_refused_for_expressions() -> None:
         FeaturizePlan(**tables, features=features, ttl=9)
     with pytest.raises(ValueError, match=r"Wanted --vector-index only with values that are stored"):
         FeaturizePlan(**tables, features=features, vector_index=True)
-
-
-def test_a_ttl_has_a_unit_or_is_in_seconds() -> None:
-    assert [parse_ttl(text) for text in ("90", "90s", "2m", "3h", "4d")] == [90, 90, 120, 10_800, 345_600]
-    for text in ("", "d", "-1", "1.5h", "1w", "٣"):
-        with pytest.raises(ValueError, match="Wanted a number of seconds, or 90m, 12h or 30d, for --ttl"):
-            parse_ttl(text)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etl.ingest.plan import IngestPlan, Tolerance, ingest_time, new_ingest_id, parse_ttl
+from etl.ingest.plan import IngestPlan, Tolerance, ingest_time, new_ingest_id
 from etl.ingest.writing.tasks import task_count
 from etl.sources.plan import SourcePlan
 from schemas import Columns, TableName
@@ -101,16 +101,3 @@ def test_tasks_fill_whole_rounds_of_cores_and_stay_small(rows: int, size: int, c
     assert tasks == rows or tasks % cores == 0
     assert rows / tasks <= 2_000
     assert size / tasks <= 1 << 28 or tasks == rows
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"), [("90", 90), ("2m", 120), ("12h", 43_200), ("30d", 2_592_000), ("none", 0)]
-)
-def test_a_time_to_live_has_a_unit(text: str, seconds: int) -> None:
-    assert parse_ttl(text) == seconds
-
-
-@pytest.mark.parametrize("text", ["", "0", "d", "-3", "3.5d", "30 d", "1y", "\u0663d"])
-def test_other_times_to_live_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="Wanted a time to live in seconds, or as 30d"):
-        parse_ttl(text)
