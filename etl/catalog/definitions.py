@@ -130,6 +130,8 @@ def _view(table: Mapping[str, Any]) -> str:
         if strange := {"fields", "ttl"} & table.keys():
             raise SourceError(f"{', '.join(sorted(strange))} of a built-in view, which is defined already")
         return view.to_json()
+    if source.startswith(("sql:", "onnx:")):
+        raise SourceError(f"{source}. Define it with featurize.py --features {name}={source}")
     ttl = table.get("ttl")
     return FeatureView(
         name=name,

@@ -25,7 +25,7 @@ from formats.stores.storage import Storage
 from schemas import SchemaError, TableName
 from schemas.shards import NAME as SHARD_MANIFEST
 from schemas.shards import ShardManifest
-from schemas.tables import history_of, label_bucket
+from schemas.tables import DELETED, history_of, label_bucket
 
 IMAGE, TABLE, RUN, FILES = "image", "table", "run", "files"
 
@@ -193,10 +193,15 @@ class Tracer:
         found = Lineage(subject, history=history)
         runs = list(self._runs(metadata))
         written = getattr(rows[0], "ingest_id", None) if rows else None
-        since = {state["since"] for state in history}
+        before = {state["since"] for state in history}
         for row, node in runs:
-            if (written is not None and row.ingest_id == written) or row.sequence in since:
+            if (written is not None and row.ingest_id == written) or row.sequence in before:
                 found.link(node, subject)
+        since = getattr(rows[0], "since", None) if rows else None
+        if rows and history and history[0]["kind"] == DELETED and (since or 0) < (until := history[0]["until"]):
+            found.unknown.append(
+                f"run {until}, which deletes this image, was interrupted: it is still there. Run it again"
+            )
         self._held(found, image_id, metadata=metadata)
         if not rows and not history and not found.edges and not found.unknown:
             raise TableError(f"Wanted the image {image_id} of {metadata}. Found: no such image, and no split has it.")

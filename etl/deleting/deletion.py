@@ -26,7 +26,7 @@ from etl.ingest.removal import (
     remove,
     value_tables,
 )
-from etl.ingest.sequence import Run, take_lone_run
+from etl.ingest.sequence import Run, finish_run, take_lone_run
 from etl.ingest.stale_rows import UNCONFIRMED_SHARE
 from etl.secrets import secrets_on_executors
 from schemas import IdentifierError, TableName
@@ -68,6 +68,7 @@ def run(spark: SparkSession, *, plan: DeletePlan) -> DeleteReport:
         removed = found.ids.transform(remove, removal=removal).count()
         check_removed(removed, of=found.images + found.before, metadata=metadata)
         _check_alone(spark, found, run=run, plan=plan)
+        finish_run(control, run)
         return _report(found, plan=plan, started=started, run=run, caches=caches)
 
 

@@ -15,10 +15,11 @@ from etl.cassandra.tables import read_table, uuid_bytes
 from etl.errors import TableError
 from etl.features.history import CURRENT, REPLACED, THEN, metadata_as_of, states_at
 from etl.frames import small_table
+from etl.ingest.removal import image_states, newest_removals
 from formats.sizes import counted
 from schemas import Columns, TableName
 from schemas.as_of import AsOf
-from schemas.tables import create_history, defined_columns, history_of
+from schemas.tables import DELETED, create_history, defined_columns, history_of
 
 _SHOWN = 5
 _BROADCAST = 1_000_000
@@ -87,6 +88,27 @@ def newest_run(control: Control, table: TableName) -> tuple[int | None, tuple[in
     if not runs:
         return None, ()
     return runs[0].sequence, tuple(sorted(run.sequence for run in unfinished(runs, until=runs[0].sequence)))
+
+
+def count_half_deleted(spark: SparkSession, control: Control, *, metadata: TableName, columns: Columns) -> int:
+    """Count images that are recorded as deleted and are still there, because a run that deletes was interrupted.
+
+    Args:
+        spark: The session.
+        control: The session for small queries.
+        metadata: The metadata table.
+        columns: The names of its columns.
+
+    Returns:
+        The number of images. It is looked for only if such a run has not finished.
+    """
+    begun = (run for run in recorded_runs(control, metadata) if run.kind == "delete" and run.state == STARTED)
+    removals = newest_removals(spark, control, metadata=metadata) if any(begun) else None
+    if removals is None:
+        return 0
+    deleted = removals.where(F.col("kind") == DELETED).select("id", "until")
+    states = image_states(spark, control, metadata=metadata, columns=columns).select("id", "since")
+    return states.join(deleted, on="id", how="inner").where(F.col("since") < F.col("until")).count()
 
 
 def with_since(rows: DataFrame, /, *, runs: Mapping[uuid.UUID, int]) -> DataFrame:

@@ -22,16 +22,18 @@ from etl.cassandra.runs import recorded_runs
 from etl.cassandra.table_records import check_pair, dataset_of, record_of
 from etl.cassandra.tables import append_rows, read_table, uuid_text
 from etl.errors import ConflictError, SourceError, TableError
+from etl.features.earlier import read_history
 from etl.features.plan import RelabelPlan
 from etl.features.views import register_view, registered_views
 from etl.frames import kept, plain_inside, small_table
 from etl.ingest.plan import new_ingest_id
+from etl.ingest.removal import image_states
 from etl.ingest.sequence import create_sequence, take_run
 from etl.secrets import driver_storage, secrets_on_executors
 from etl.sources.labels import label_by_file, read_labels, unmatched_labels
 from schemas import Columns, TableName
 from schemas.features import FeatureView, ViewName
-from schemas.tables import add_label_column, create_label_values
+from schemas.tables import DELETED, PRUNED, add_label_column, create_label_values
 
 log = logging.getLogger("imagestrata.relabel")
 
@@ -224,6 +226,32 @@ def label_values(spark: SparkSession, control: Control, metadata: TableName, vie
         for one in versions
     ]
     return rows.select("id", F.inline(F.array(*each))).where(F.col(view.name).isNotNull())
+
+
+def ingested_labels(spark: SparkSession, control: Control, metadata: TableName) -> DataFrame:
+    """The labels that images were ingested with, now and earlier, as values of a feature view.
+
+    Args:
+        spark: The session.
+        control: The session for small queries.
+        metadata: The metadata table.
+
+    Returns:
+        ``id`` (text), ``sequence`` and ``event_timestamp`` of the run since which the image has the label, and
+        ``label``. Images have a row for each of their states, and one without a label for each removal.
+    """
+    states = image_states(spark, control, metadata=metadata, columns=Columns())
+    rows = states.select(uuid_text("id").alias("id"), F.col("since").alias("sequence"), "label")
+    if (history := read_history(spark, control, metadata)) is not None:
+        earlier = history.select("id", F.coalesce("since", F.lit(0)).alias("sequence"), "label")
+        removed = history.where(F.col("kind").isin(DELETED, PRUNED))
+        rows = rows.union(earlier).union(removed.select("id", "until", F.lit(None).cast("int").alias("label")))
+    runs = recorded_runs(control, metadata)
+    clocks = {"sequence": [0, *(run.sequence for run in runs)], "clock": [0, *(run.clock for run in runs)]}
+    known = F.broadcast(small_table(spark, clocks, "sequence BIGINT, clock BIGINT"))
+    joined = rows.join(known, on="sequence", how="left")
+    started = F.timestamp_micros(F.coalesce("clock", F.lit(0))).alias("event_timestamp")
+    return joined.select("id", "sequence", started, "label")
 
 
 def labels_of(

@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import numpy as np
+import pandas as pd
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -14,13 +15,16 @@ from etl.cassandra.tables import read_table, uuid_bytes
 from etl.errors import TableError
 from etl.features.columns import Fields, find_fields
 from etl.features.history import KnownValues, known_at, points_in_time
-from etl.features.relabelling import label_values, label_views
+from etl.features.relabelling import ingested_labels, label_values, label_views
 from schemas import Columns, TableName
 from schemas.features import FeatureView, ViewName, vector_length
 from schemas.tables import check_column
 
 TIMES = ("sequence", "event_timestamp", "created_timestamp")
 """The run that wrote an image's bytes, that run's clock, and when the value was computed."""
+
+_INGESTED = "_ingested_"
+"""The prefix of columns with the labels that images were ingested with."""
 
 
 def current_values(
@@ -110,7 +114,7 @@ def _shown(kind: str, value: Any) -> Any:
 
 
 def historical_features(
-    spark: SparkSession, requests: DataFrame, *, metadata: TableName, views: Sequence[str]
+    spark: SparkSession, requests: DataFrame | pd.DataFrame, *, metadata: TableName, views: Sequence[str]
 ) -> DataFrame:
     """Add to each request the values that were known then, never later ones. Feast: ``get_historical_features``.
 
@@ -121,7 +125,8 @@ def historical_features(
             both, ``sequence`` decides.
         metadata: The metadata table.
         views: The feature views, as ``NAME`` (the newest version with values) or ``NAME@vN``; or label views, whose
-            values are the class numbers that ``relabel.py`` wrote.
+            values are class numbers: of the version that was the newest then, or if it does not name the image, those
+            that the image was ingested with.
 
     Returns:
         The requests, each once, in any order, with the fields of all views; null if no value was known. With ``at``,
@@ -131,6 +136,8 @@ def historical_features(
         TableError: A view has no values for this table or is computed when it is read, or a column of the requests
             is missing, has another type or the name of a field.
     """
+    if isinstance(requests, pd.DataFrame):
+        requests = spark.createDataFrame(requests)
     kinds = dict(requests.dtypes)
     wanted = {"id": ("string", "binary"), "sequence": ("int", "bigint"), "at": ("timestamp",)}
     wrong = [f"{name} {kinds[name]}" for name in wanted if name in kinds and kinds[name] not in wanted[name]]
@@ -149,6 +156,8 @@ def historical_features(
             known.append(KnownValues(values, fields, one.view.ttl if "at" in kinds else None))
         for view in of_labels:
             known.append(KnownValues(label_values(spark, control, metadata, view), [view.name]))
+            ingested = ingested_labels(spark, control, metadata).withColumnRenamed("label", _INGESTED + view.name)
+            known.append(KnownValues(ingested, [_INGESTED + view.name]))
     if taken := [name for one in known for name in one.fields if name in kinds]:
         raise TableError(f"Wanted requests without the column {taken[0]}, which is a field of a view. Rename it.")
     if kinds["id"] == "string":
@@ -156,4 +165,6 @@ def historical_features(
     else:
         rows = requests
         known = [replace(one, values=one.values.withColumn("id", uuid_bytes("id"))) for one in known]
-    return rows.transform(points_in_time, views=known)
+    found = rows.transform(points_in_time, views=known)
+    labels = {view.name: F.coalesce(view.name, _INGESTED + view.name).alias(view.name) for view in of_labels}
+    return found.select(*(labels.get(name, name) for name in found.columns if not name.startswith(_INGESTED)))

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 import loader
 from etl.cassandra import registry
 from etl.cassandra.control import Control
+from etl.catalog.lineage import Tracer
 from etl.catalog.products import product_at, register_product
 from etl.deleting import deletion
 from etl.deleting.plan import DeletePlan
@@ -99,6 +100,11 @@ def test_deleted_images_are_gone_from_everywhere_and_stay_away(
             job.run(spark, plan=replace(forced, count=8))
     left = deleted & rows(control, f"{keyspace}.metadata").keys()
     assert len(left) == 4
+    half = splitting.run(spark, plan=SplitPlan(**tables, out=str(tmp_path / "half"), ratios=(1,)))
+    told = "4 images are recorded as deleted and still there: a deletion was interrupted. Run it again"
+    assert told in half.warnings
+    lineage = Tracer(control, keyspace=keyspace).of_image(min(left), metadata=tables["metadata_table"])
+    assert "which deletes this image, was interrupted: it is still there" in str(lineage.unknown)
     report = job.run(spark, plan=replace(forced, count=len(left)))
     assert report.images == len(left)
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from pyspark.sql import SparkSession
 
@@ -39,7 +40,9 @@ def relabel(spark: SparkSession, keyspace: str, file: Path, text: str, **options
 def labels(spark: SparkSession, keyspace: str, folder: Path, view: str | None) -> dict[str, str]:
     """The class of each image in a split that uses a version of the view."""
     named = None if view is None else ViewName.parse(view)
-    splitting.run(spark, plan=SplitPlan(**tables_of(keyspace), out=str(folder), ratios=(1,), label_view=named))
+    plan = SplitPlan(**tables_of(keyspace), out=str(folder), ratios=(1,), label_view=named)
+    report = splitting.run(spark, plan=plan)
+    assert any("split.py --label-view label takes them" in one for one in report.warnings) == (view is None)
     found = SplitFolder.open(folder)
     assert found.manifest.label_view == view
     rows = found.rows(0, cache=folder.parent / "cache")
@@ -71,10 +74,12 @@ def test_versions_change_some_labels_and_splits_choose_one(
     assert list(labels(spark, tables, tmp_path / "v1", "label@v1").values()) == ["cat", "dog", "dog", "dog"]
     assert list(labels(spark, tables, tmp_path / "v2", "label@v2").values()) == ["cat", "cat", "dog", "bird"]
     metadata, moved = tables_of(tables)["metadata_table"], str(image_id(tables, b"", b"cat/1.png"))
-    requests = [(moved, first.sequence - 1), (moved, first.sequence), (moved, 9)]
-    runs = spark.createDataFrame(requests, "id STRING, sequence INT")
-    known = historical_features(spark, runs, metadata=metadata, views=["label"]).orderBy("sequence").collect()
-    assert [row.label for row in known] == [None, 1, 0]
+    same = str(image_id(tables, b"", b"cat/0.png"))  # no file names it: its label is that of the ingest
+    requests = [(moved, 0), (moved, 1), (moved, first.sequence), (moved, 9), (same, 1), (same, 9)]
+    runs = pd.DataFrame(requests, columns=["id", "sequence"])
+    known = historical_features(spark, runs, metadata=metadata, views=["label"]).collect()
+    wanted = dict(zip(requests, [None, 0, 1, 0, 0, 0], strict=True))
+    assert {(row.id, row.sequence): row.label for row in known} == wanted
     with pytest.raises(TableError, match=r"Wanted the labels label@v3 .* Found: label@v2, label@v1\."):
         labels(spark, tables, tmp_path / "v3", "label@v3")
     kinds = control.execute(f"SELECT kind FROM {tables}.ingests WHERE table_name = 'metadata'")
