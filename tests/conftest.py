@@ -20,8 +20,9 @@ settings.load_profile("untimed")
 # Failed examples are stored in the project, whichever folder the tests run from.
 os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(Path(__file__).resolve().parents[1] / ".hypothesis"))
 
-# Every Java that tests start, Spark's and Cassandra's, uses the quick compiler, because none runs for long.
-os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+# Every Java that tests start, Spark's and Cassandra's, uses the quick compiler, because none runs for long. The quick
+# compiler's own 48 MB for code are too few for Spark: it would drop methods and compile them again, without an end.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m")
 
 # As in the activated environment, even if it is not activated: programs are found, and Spark's workers run this Python.
 os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
