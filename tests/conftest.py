@@ -33,13 +33,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SPARK = ("tests/integration/etl/", "tests/integration/jobs/")
-"""Tests of the Spark session. One process runs all of them, so that a run has one session."""
+"""Tests of the Spark session. One process runs all of a folder, so that a run has at most two sessions."""
 
 LONGEST = (*SPARK, "tests/e2e/test_docs.py", "tests/e2e/test_train.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the longest tests first, so that one process runs them while the others do the rest."""
+    """Run the longest tests first, so that the short ones fill the time in which a process would have nothing to do."""
     items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
 
 
@@ -49,7 +49,7 @@ def misplaced(nodeid: str, fixtures: Collection[str]) -> str:
     if services and nodeid.startswith("tests/unit/"):
         return f"{nodeid} uses {', '.join(services)}: move it to tests/integration. Unit tests have no services."
     if "spark" in services and not nodeid.startswith((*SPARK, "tests/e2e/")):
-        return f"{nodeid} uses spark: move it to {' or '.join(SPARK)}. One process runs those, with the one session."
+        return f"{nodeid} uses spark: move it to {' or '.join(SPARK)}. One process runs all of one, with one session."
     return ""
 
 
@@ -62,12 +62,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> "LoadScopeScheduling":
-    """Distribute whole files to processes, because their fixtures are shared."""
+    """Distribute whole files, and the folders of `SPARK`, to processes, because their fixtures are shared."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByFile(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return "spark" if nodeid.startswith(SPARK) else nodeid.partition("::")[0]
+            file = nodeid.partition("::")[0]
+            return next((folder for folder in SPARK if file.startswith(folder)), file)
 
     config.option.loadscopereorder = False
     return ByFile(config, log)

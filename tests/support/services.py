@@ -1,4 +1,4 @@
-"""The services of a test run, as fixtures: one Cassandra, one S3 server and one Spark session for all tests.
+"""The services of a test run, as fixtures: one Cassandra and one S3 server for all tests, and Spark sessions.
 
 The first process that needs a server starts it, others use it too, and the last one ends it. Each test uses a keyspace,
 a bucket or a folder of its own.
