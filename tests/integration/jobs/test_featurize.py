@@ -10,9 +10,10 @@ from pyspark.sql import SparkSession
 
 from etl.cassandra.control import Control
 from etl.errors import ConflictError, FunctionError
+from etl.features.computing.builtin import phash
+from etl.features.computing.pictures import Picture
 from etl.features.report import ViewCounts
 from etl.features.views import registered_views
-from etl.pictures.near_duplicates import picture_hash
 from schemas import image_id
 from tests.support.features import FUNCTIONS, featurize, ingest
 from tests.support.pictures import texture
@@ -53,7 +54,7 @@ def test_values_are_those_of_the_images_and_are_computed_once(
     about = values(control, keyspace, "about_v1", "about_bytes", "about_kind")
     for path, data in images.items():
         name = image_id(keyspace, b"", path.encode())
-        assert hashes[name] == [(1, None, picture_hash(data))]
+        assert hashes[name] == [(1, None, phash(Picture(data)))]
         assert about[name] == [(1, None, len(data), "PNG")]
         ((_, _, stored),) = moments[name]
         assert len(stored) == 24
@@ -69,7 +70,7 @@ def test_values_are_those_of_the_images_and_are_computed_once(
     late = values(control, keyspace, "entropy_v1")
     assert [late[name_of(keyspace, seed)] for seed in (0, 1)] == [[(3, None)], [(1, None)]]
     changed = values(control, keyspace, "phash_v1", "phash")[name_of(keyspace, 0)]
-    assert changed == [(3, None, picture_hash(texture(100))), (1, None, picture_hash(images["a/0.png"]))]
+    assert changed == [(3, None, phash(Picture(texture(100)))), (1, None, phash(Picture(images["a/0.png"])))]
     plant(tmp_path / "tree", {"a/0.png": images["a/0.png"]})  # the first bytes again are the newest value again
     ingest(spark, tree, keyspace)
     assert featurize(spark, keyspace, "phash").views == {"phash@v1": ViewCounts(1, 0)}

@@ -54,7 +54,7 @@ def test_a_replaced_state_is_in_the_history_once(control: Control, keyspace: str
         labels = [label] if label_type == "multi" else None
         companion = None if label_type == "int" else b"mask"
         header = Header("PNG", 1, 1)
-        picture = Picture(content, hashlib.sha256(content).digest(), header, companion, labels, None, None)
+        picture = Picture(content, hashlib.sha256(content).digest(), header, companion, labels, None)
 
         async def accept() -> None:
             async with target.open() as rows:
