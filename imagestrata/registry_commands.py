@@ -190,8 +190,13 @@ def _opened(args: argparse.Namespace, keyspace: str | None = None) -> "Registry"
 
 
 def _list(args: argparse.Namespace) -> int:
+    from etl.errors import TableError
+
     with _opened(args) as registry:
-        for item in registry.items(args.kind):
+        items = registry.items()
+        if not items:
+            raise TableError(f"Wanted a keyspace with datasets or a registry. Found: nothing in {args.keyspace}.")
+        for item in registry.items(args.kind) if args.kind else items:
             line = "\t".join((item.kind, item.title, item.owner, item.summary)).rstrip()
             _write(json.dumps(item.as_dict(), ensure_ascii=False) if args.json else line)
     return 0

@@ -129,7 +129,7 @@ def _origins(
     for action in parser._actions:
         name = action.dest
         value = getattr(args, name, None)
-        text = ",".join(value) if isinstance(value, list) else value
+        text = ",".join(map(str, value)) if isinstance(value, list) else value
         if name in configured:
             found.append(f"{_spelling(parser, name)} {text} (from {_key(name)})")
         elif name in PAIR and value is not None:

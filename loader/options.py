@@ -58,7 +58,8 @@ def check_names(name: str, value: Sequence[str]) -> tuple[str, ...]:
     is_good = all(isinstance(one, str) and _COLUMN.fullmatch(one) for one in names) and len({*names}) == len(names)
     if not is_good:
         raise OptionError(
-            f"Wanted {name} as a list of different names, of letters, digits and underscores. Found: {value!r}"
+            f"Wanted {name} as a list of different names, of letters, digits and underscores, without versions. "
+            f"Found: {value!r}"
         )
     return names
 

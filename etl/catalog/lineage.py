@@ -397,7 +397,8 @@ class Tracer:
             told = f"{images['kind']} {images['address']} of fingerprint {print_[:12]}"
             found.unknown.append(f"{model.node.key}: {use} used {told}, which cannot be searched")
         elif (holder := holders[print_]) is not None:
-            found.link(holder[0], model.node, use)
+            known = self._with(print_, SPLIT, SHARD_SET, address=images["address"])  # several may have these rows
+            found.link(holder[0] if known is None else known[0].node, model.node, use)
 
     def _runs(self, metadata: TableName) -> Iterator[tuple[RecordedRun, Node]]:
         """The runs on a metadata table, the newest first."""

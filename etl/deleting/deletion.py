@@ -207,6 +207,7 @@ def _report(
         before=found.before,
         values=[str(table) for table in found.values],
         splits={holder.address: holder.images for holder in found.holders},
+        protected=[] if plan.force else [holder.address for holder in found.holders if holder.is_protected],
         models=found.models,
         caches=caches or {},
         confirm=found.images if needs_confirmation(found.images, of=found.of) else None,

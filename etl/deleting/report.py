@@ -19,6 +19,7 @@ class DeleteReport:
         before: The number of chosen images that were deleted by an earlier run.
         values: The tables of feature values and labels from which the values of these images were removed.
         splits: The number of these images in each split that holds some; None for a split that cannot be read.
+        protected: The splits among these whose images are deleted only with ``--force``.
         models: The number of the images by registered model and use, such as ``model.pt@v1 (training)``, also of those
             that an earlier run deleted; None if its split cannot be read.
         caches: The number of images that were removed from each metadata cache.
@@ -37,6 +38,7 @@ class DeleteReport:
     before: int
     values: list[str]
     splits: dict[str, int | None]
+    protected: list[str]
     models: dict[str, int | None]
     caches: dict[str, int]
     confirm: int | None
@@ -46,10 +48,11 @@ class DeleteReport:
 
     def __str__(self) -> str:
         is_done = self.sequence is not None
-        lines = [f"{name}: {count:,} images" for name, count in self.sources.items()]
+        lines = [f"{name}: {counted(count, 'image')}" for name, count in self.sources.items()]
         for address, images in self.splits.items():
             number = "cannot be read" if images is None else f"{counted(images, 'image')}"
-            lines.append(f"{address}: {number}{' deleted' if is_done and images is not None else ''}")
+            note = "; it is pinned or named by --split, so --force is needed" if address in self.protected else ""
+            lines.append(f"{address}: {number}{' deleted' if is_done and images is not None else note}")
         for name, images in self.models.items():
             number = "its split cannot be read" if images is None else f"has seen {counted(images, 'image')}"
             lines.append(f"model {name}: {number}")

@@ -174,7 +174,7 @@ def versions_of(
         until: The last run whose version counts; None for all.
 
     Returns:
-        The versions.
+        The versions; none if the first one is later than ``until``, and no number was given.
 
     Raises:
         TableError: There is no such version, or it is later than ``until``.
@@ -188,6 +188,8 @@ def versions_of(
                 f"added. Use --label-view {view.name} for the newest version of that run or before."
             )
         views = [one for one in views if one not in later]
+        if view.version is None and later and not views:
+            return []  # the labels then were those of the metadata
     found = [one for one in views if view.version is None or one.version <= view.version]
     if not found or (view.version is not None and found[0].version != view.version):
         there = ", ".join(one.title for one in views) or "none"

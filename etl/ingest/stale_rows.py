@@ -17,7 +17,7 @@ from etl.frames import kept
 from etl.ingest.plan import IngestPlan
 from etl.ingest.removal import Removal, check_removed, image_states, record, remove
 from etl.ingest.sequence import Run
-from etl.ingest.writing.outcomes import THERE, WRITTEN
+from etl.ingest.writing.outcomes import DELETED, THERE, WRITTEN
 from etl.sources.entries import text
 from etl.sources.plan import SourcePlan
 from schemas.tables import PRUNED
@@ -52,7 +52,7 @@ def not_found(rows: DataFrame, /, *, outcomes: DataFrame) -> DataFrame:
     Returns:
         ``id, or_split, path``. Rows of files that could not be read at all are left out: the failure may be temporary.
     """
-    is_taken = F.col("stage").isin(WRITTEN, THERE)
+    is_taken = F.col("stage").isin(WRITTEN, THERE, DELETED)  # a deletion may have been interrupted
     is_unreadable = F.substring_index("reason", ": ", 1) == _UNREADABLE
     found = outcomes.where(is_taken | F.coalesce(is_unreadable, F.lit(False))).select("id")
     return rows.join(found, on="id", how="left_anti").select("id", "or_split", "path")

@@ -23,6 +23,7 @@ OTHERS = [
     (featurize.parse_args, ["--features", "phash"]),
     (relabel.parse_args, ["new.csv"]),
     (delete.parse_args, ["--where", "true", "--reason", "r"]),
+    (delete.parse_args, ["--id", "00000000-0000-4000-8000-000000000001", "--reason", "r"]),
 ]
 
 

@@ -7,7 +7,7 @@ from etl.deleting.report import DeleteReport
 WOULD = DeleteReport(
     data_table="ks.data", metadata_table="ks.metadata", images=3, of=100, bytes=2_500_000, sources={"file:/data": 3},
     before=1, values=["ks.metadata_phash_v1"], splits={"splits/x": 3, "splits/y": None}, caches={}, confirm=3,
-    models={"m.pt@v1 (training)": 2},
+    models={"m.pt@v1 (training)": 2}, protected=["splits/x"],
     history="ks.metadata_history", sequence=None, seconds=1.0,
 )  # fmt: skip
 
@@ -15,7 +15,7 @@ WOULD = DeleteReport(
 def test_a_plan_says_what_would_be_deleted_and_how_to_confirm_it() -> None:
     assert str(WOULD).splitlines() == [
         "file:/data: 3 images",
-        "splits/x: 3 images",
+        "splits/x: 3 images; it is pinned or named by --split, so --force is needed",
         "splits/y: cannot be read",
         "model m.pt@v1 (training): has seen 2 images",
         "values in ks.metadata_phash_v1",
