@@ -81,7 +81,7 @@ def _check(found: Sequence[Row], *, by: Sequence[str], plan: SplitPlan, metadata
     if (plan.pins or plan.extend) and (torn := sum(row["rows"] for row in found if row["fixed"] == -1)):
         raise TableError(
             f"Wanted one split for each image that is pinned or in a split already. Found: {torn:,} images that "
-            "would have to be in two splits, or are in groups that would. Leave them out (--where), or make a new split."
+            "would have to be in two splits, or are in groups that would. Leave them out (--where) or make a new split."
         )
 
 
