@@ -212,9 +212,9 @@ class Tracer:
         found: dict[str, tuple[str, int]] = {}
         kind = registry.label_views_of(metadata)
         for view in registered_views(self._control, keyspace=self._keyspace, kind=kind):  # the newest version first
-            if view.name not in found:
-                values = view.table_of(metadata).quoted
-                query = f'SELECT "{view.column}" AS label FROM {values} WHERE bucket = ? AND id = ?'
+            values = view.table_of(metadata)
+            if view.name not in found and self._control.columns(values) is not None:
+                query = f'SELECT "{view.column}" AS label FROM {values.quoted} WHERE bucket = ? AND id = ?'
                 for row in self._control.execute(query, (label_bucket(image_id), image_id)):
                     if row.label is not None:
                         found[view.name] = (view.title, row.label)

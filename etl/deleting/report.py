@@ -20,8 +20,8 @@ class DeleteReport:
         values: The tables of feature values and labels from which the values of these images were removed.
         splits: The number of these images in each split that holds some; None for a split that cannot be read.
         protected: The splits among these whose images are deleted only with ``--force``.
-        models: The number of the images by registered model and use, such as ``model.pt@v1 (training)``, also of those
-            that an earlier run deleted; None if its split cannot be read.
+        models: The number of the images by registered model and use, such as ``model.pt@v1 (training)``; None if its
+            split cannot be read.
         caches: The number of images that were removed from each metadata cache.
         confirm: The number for ``--count``, if it must be confirmed.
         history: The table that has a record of each image.

@@ -83,11 +83,13 @@ def test_deleted_images_are_gone_from_everywhere_and_stay_away(
     would = job.estimate(spark, plan=plan)
     assert (would.images, would.of, would.confirm, would.splits, would.sequence) == (8, 16, 8, {folder: 8}, None)
     assert "nothing was deleted; to delete them, add --count 8" in str(would)
-    of_parts = [sum(uuid.UUID(bytes=one.tobytes()) in deleted for one in part.ids) for part in parts]
-    seen = {
-        f"{model}@v1 ({use})": count for use, count in zip(("training", "validation"), of_parts, strict=True) if count
-    }
-    assert would.models == seen
+
+    def seen(images: set[uuid.UUID]) -> dict[str, int]:
+        of_parts = [sum(uuid.UUID(bytes=one.tobytes()) in images for one in part.ids) for part in parts]
+        uses = zip((f"{model}@v1 (training)", f"{model}@v1 (validation)"), of_parts, strict=True)
+        return {name: count for name, count in uses if count}
+
+    assert would.models == seen(deleted)
     with pytest.raises(ConflictError, match=rf"Found: {folder} has 8 of these images\. Nothing was deleted\. --force"):
         job.run(spark, plan=replace(plan, count=8))
     forced = replace(plan, force=True, caches=(cache,))
@@ -122,7 +124,7 @@ def test_deleted_images_are_gone_from_everywhere_and_stay_away(
     assert {one for one, row in data.items() if row.data is None and row.label is None} == deleted
     assert {*rows(control, f"{keyspace}.metadata_brightness_v1")} == {*ids.values()} - deleted
     assert {*rows(control, f"{keyspace}.metadata_label")} == {ids["bert/1.png"]}
-    assert (report.splits, report.models) == ({folder: len(left)}, seen)
+    assert (report.splits, report.models) == ({folder: len(left)}, seen(left))
     assert report.values == [f"{keyspace}.metadata_brightness_v1", f"{keyspace}.metadata_label"]
     assert {bytes(row["id"]) for row in spark.read.parquet(f"{cache}/rows").collect()} == {
         one.bytes for one in {*ids.values()} - deleted

@@ -88,7 +88,9 @@ def test_what_jobs_make_is_registered_and_can_be_followed_back_and_forward(
     assert f"shard set {shards}@v1" in {edge.target for edge in tracer.of_product(of_split).edges}
 
     # The versions of labels and features that a split was made with, and their sources.
-    view = FeatureView(name="label", version=2, fields={"label": "int"}, source="labels:new.csv", digest="0" * 64)
+    view = FeatureView(
+        name="label", version=2, fields={"label": "int"}, source="labels:new.csv", digest="0" * 64, sequence=3
+    )
     kind = registry.label_views_of(metadata)
     registry.register(control, Entry(kind=kind, name="label", version=2, document=view.to_json()), keyspace=keyspace)
     with_views = {**of_split.content, "features": ["sharpness@v1"], "label_view": "label@v2"}
