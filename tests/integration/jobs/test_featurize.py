@@ -17,6 +17,7 @@ from etl.features.views import registered_views
 from schemas import image_id
 from tests.support.features import FUNCTIONS, featurize, ingest
 from tests.support.pictures import texture
+from tests.support.services import fresh_name
 from tests.support.trees import picture, plant
 
 SEEDS = range(8)
@@ -35,10 +36,17 @@ def name_of(keyspace: str, seed: int) -> Any:
     return image_id(keyspace, b"", f"a/{seed}.png".encode())
 
 
-@pytest.fixture
-def tables(spark: SparkSession, keyspace: str, tmp_path: Path) -> str:
-    ingest(spark, plant(tmp_path / "tree", {f"a/{seed}.png": picture(seed) for seed in SEEDS}), keyspace)
+@pytest.fixture(scope="module")
+def tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Tables of small images. Each test adds views of other names."""
+    keyspace, tree = fresh_name("test"), tmp_path_factory.mktemp("tree")
+    ingest(spark, plant(tree, {f"a/{seed}.png": picture(seed) for seed in SEEDS}), keyspace)
     return keyspace
+
+
+def titles(control: Control, keyspace: str, *names: str) -> list[str]:
+    """The registered views with these names."""
+    return [view.title for view in registered_views(control, keyspace=keyspace) if view.name in names]
 
 
 def test_values_are_those_of_the_images_and_are_computed_once(
@@ -112,7 +120,7 @@ def test_a_view_keeps_its_function(
     with pytest.raises(ConflictError, match=r"Wanted mine@v2, the next version\. Found: mine@v3"):
         featurize(spark, tables, f"mine@v3={FUNCTIONS}:about")
     featurize(spark, tables, f"mine@v2={FUNCTIONS}:about")
-    assert [view.title for view in registered_views(control, keyspace=tables)] == ["mine@v2", "mine@v1"]
+    assert titles(control, tables, "mine") == ["mine@v2", "mine@v1"]
     monkeypatch.setattr("etl.features.views.digest_of", lambda source: "0" * 64)
     with pytest.raises(ConflictError, match=r"the module has changed since then .*mine@v3=tests\.support"):
         featurize(spark, tables, "mine")
@@ -122,10 +130,10 @@ def test_functions_that_do_not_exist_are_refused(spark: SparkSession, control: C
     for features, message in (
         ("nothing", r"Wanted a feature view that is built in \(size, .* Found: nothing\. Define a new one: nothing="),
         ("phash=os:getcwd", "built in"),
-        ("mine=no_such_module:f", r"No module named 'no_such_module'.*--py-files"),
-        (f"mine={FUNCTIONS}:nothing", "no such name"),
-        (f"mine={FUNCTIONS}:unclear", r"list\[numpy\.ndarray\]\. Found: no annotation"),
+        ("lost=no_such_module:f", r"No module named 'no_such_module'.*--py-files"),
+        (f"lost={FUNCTIONS}:nothing", "no such name"),
+        (f"lost={FUNCTIONS}:unclear", r"list\[numpy\.ndarray\]\. Found: no annotation"),
     ):
         with pytest.raises((FunctionError, ConflictError), match=message):
             featurize(spark, tables, features)
-    assert registered_views(control, keyspace=tables) == []
+    assert titles(control, tables, "nothing", "phash", "lost") == []

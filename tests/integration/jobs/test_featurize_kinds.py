@@ -21,14 +21,17 @@ from schemas.features import ViewName
 from tests.support import onnx_models
 from tests.support.features import FUNCTIONS, featurize, ingest, tables_of
 from tests.support.pictures import texture
+from tests.support.services import fresh_name
 from tests.support.trees import plant
 
 IMAGES = {f"a/{seed}.png": texture(seed) for seed in range(8)}
 
 
-@pytest.fixture
-def tables(spark: SparkSession, keyspace: str, tmp_path: Path) -> str:
-    ingest(spark, plant(tmp_path / "tree", IMAGES), keyspace)
+@pytest.fixture(scope="module")
+def tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Tables of small images. Each test adds views of other names."""
+    keyspace = fresh_name("test")
+    ingest(spark, plant(tmp_path_factory.mktemp("tree"), IMAGES), keyspace)
     return keyspace
 
 
@@ -59,7 +62,8 @@ def test_onnx_models_by_file(spark: SparkSession, control: Control, tables: str,
     ):
         with pytest.raises(FunctionError, match=message):
             featurize(spark, tables, f"{name}=onnx:{file}")
-    assert [view.title for view in registered_views(control, keyspace=tables)] == ["mean@v1"]
+    titles = [view.title for view in registered_views(control, keyspace=tables)]
+    assert [title for title in titles if title.startswith(("mean", "none", "elsewhere"))] == ["mean@v1"]
 
 
 def test_on_demand_views_and_old_values(spark: SparkSession, control: Control, tables: str, tmp_path: Path) -> None:
