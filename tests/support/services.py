@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 from filelock import FileLock
@@ -64,6 +64,10 @@ def spark(cassandra: Cassandra) -> Iterator["SparkSession"]:
         .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
         .getOrCreate()
     )
+    # pyspark looks for these classes in hundreds of jars each time that an expression is built.
+    jvm: Any = session.sparkContext._jvm
+    for name in ("functions", "PythonUtils"):
+        setattr(jvm, name, getattr(jvm, name))
     java = session.sparkContext._gateway.proc
     yield session
     session.stop()
