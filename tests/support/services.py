@@ -32,7 +32,9 @@ __all__ = ["cassandra", "control", "keyspace", "s3", "spark"]
 @pytest.fixture(scope="session")
 def cassandra(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cassandra]:
     """A Cassandra of one node on free ports: `cassandra.hosts`, `cassandra.port`."""
-    with shared(Cassandra(_folder_of_the_run(tmp_path_factory) / "cassandra")) as server:
+    # Tests create tables by the hundred. A node that is never restarted need not write the schema to files each time.
+    options = ["-Dcassandra.test.flush_local_schema_changes=false"]
+    with shared(Cassandra(_folder_of_the_run(tmp_path_factory) / "cassandra", options=options)) as server:
         yield server
 
 

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,6 +59,7 @@ class Cassandra:
         auth: Require a user and a password: cassandra, cassandra.
         heap_mb: The heap of each node in MiB.
         yaml: Settings of cassandra.yaml that replace ours.
+        options: Options of the nodes' Java.
         tls: The TLS context of our own sessions, if these settings make the nodes use TLS.
 
     Raises:
@@ -74,6 +75,7 @@ class Cassandra:
         auth: bool = False,
         heap_mb: int = 512,
         yaml: Mapping[str, object] | None = None,
+        options: Sequence[str] = (),
         tls: ssl.SSLContext | None = None,
     ) -> None:
         if not 1 <= nodes <= MAX_NODES:
@@ -83,6 +85,7 @@ class Cassandra:
         self.folder = Path(folder).resolve()
         self.heap_mb = heap_mb
         self._yaml = dict(yaml or {})
+        self._options = tuple(options)
         self._tls = tls
         self._asked_port = port
         self._nodes = nodes
@@ -122,6 +125,7 @@ class Cassandra:
                 auth=settings.auth,
                 heap_mb=self.heap_mb,
                 changes=self._yaml,
+                options=self._options,
             )
             for number, host in enumerate(self.hosts)
         ]

@@ -88,6 +88,8 @@ class Node:
     heap_mb: int = 512
     changes: Mapping[str, object] = field(default_factory=dict)
     """Settings of cassandra.yaml that replace ours."""
+    options: tuple[str, ...] = ()
+    """Options of its Java."""
 
     @property
     def pid_file(self) -> Path:
@@ -191,7 +193,8 @@ class Node:
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         (self.folder / "cassandra.yaml").write_text(self.yaml(), encoding="utf-8")
         (self.folder / "logback.xml").write_text(_LOGBACK.format(logs=self.folder / "logs"), encoding="utf-8")
-        command = self._command(java_home, class_path, ["-XX:TieredStopAtLevel=1"] if tied else [])
+        options = [*(["-XX:TieredStopAtLevel=1"] if tied else []), *self.options]
+        command = self._command(java_home, class_path, options)
         return processes.launch(command, self.pid_file, log=self.folder / "logs" / "console.log", tied=tied)
 
     def refuse_foreign_ports(self) -> None:
