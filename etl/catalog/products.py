@@ -183,7 +183,7 @@ def record_of_model(checkpoint: str) -> ModelRecord:
     except (OSError, UnicodeDecodeError) as error:
         raise TableError(
             f"Wanted the record of a model at {place}. Found: {error}. training/train.py writes it beside a "
-            "checkpoint; in a loop of your own, loader.record_model does."
+            "checkpoint; in your own loop, call loader.record_model."
         ) from None
     if os.path.exists(checkpoint) and (found := digest_of_file(checkpoint)) != record.sha256:
         raise TableError(
