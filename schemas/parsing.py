@@ -1,4 +1,4 @@
-"""Parsing of manifests: JSON objects with a format version."""
+"""Parsing of manifests, which are JSON objects with a format version, and of times to live."""
 
 import json
 import re
@@ -10,7 +10,6 @@ from schemas.errors import FormatVersionError, SchemaError
 T = TypeVar("T")
 
 _DIGEST = re.compile(r"[0-9a-f]+")
-
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 

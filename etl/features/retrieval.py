@@ -23,8 +23,8 @@ from schemas.tables import check_column
 TIMES = ("sequence", "event_timestamp", "created_timestamp")
 """The run that wrote an image's bytes, that run's clock, and when the value was computed."""
 
-_INGESTED = "_ingested_"
-"""The prefix of columns with the labels that images were ingested with."""
+_INGESTED = "_ingested"
+"""The column with the labels that images were ingested with."""
 
 
 def current_values(
@@ -154,10 +154,11 @@ def historical_features(
             fields = list(one.view.fields)
             values = read_table(spark, one.table, columns=["id", "sequence", "event_timestamp", *fields])
             known.append(KnownValues(values, fields, one.view.ttl if "at" in kinds else None))
+        if of_labels:
+            ingested = ingested_labels(spark, control, metadata).withColumnRenamed("label", _INGESTED)
+            known.append(KnownValues(ingested, [_INGESTED]))
         for view in of_labels:
             known.append(KnownValues(label_values(spark, control, metadata, view), [view.name]))
-            ingested = ingested_labels(spark, control, metadata).withColumnRenamed("label", _INGESTED + view.name)
-            known.append(KnownValues(ingested, [_INGESTED + view.name]))
     if taken := [name for one in known for name in one.fields if name in kinds]:
         raise TableError(f"Wanted requests without the column {taken[0]}, which is a field of a view. Rename it.")
     if kinds["id"] == "string":
@@ -166,5 +167,5 @@ def historical_features(
         rows = requests
         known = [replace(one, values=one.values.withColumn("id", uuid_bytes("id"))) for one in known]
     found = rows.transform(points_in_time, views=known)
-    labels = {view.name: F.coalesce(view.name, _INGESTED + view.name).alias(view.name) for view in of_labels}
-    return found.select(*(labels.get(name, name) for name in found.columns if not name.startswith(_INGESTED)))
+    labels = {view.name: F.coalesce(view.name, _INGESTED).alias(view.name) for view in of_labels}
+    return found.select(*(labels.get(name, name) for name in found.columns if name != _INGESTED))

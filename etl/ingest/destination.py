@@ -173,7 +173,7 @@ def create_tables(control: Control, *, plan: IngestPlan) -> None:
 
 
 def check_ttl(control: Control, *, plan: IngestPlan) -> None:
-    """Check that images of this source do not stop to expire unnoticed.
+    """Check that images of this source do not stop expiring unnoticed.
 
     Raises `ConflictError` for a source whose last run had a time to live, unless the plan has one or says that there is
     none.
