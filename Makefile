@@ -11,8 +11,9 @@ IN := cd "$(HERE)" &&
 RUN := $(IN) PATH="$(HERE).venv/bin:$$PATH" VIRTUAL_ENV="$(HERE).venv" PYTHONDONTWRITEBYTECODE=
 SETUP = $(IN) if [ -z "$(PYTHON)" ]; then echo "error: wanted Python 3.11 on PATH. Found: none. Run 'make PYTHON=/path/to/python3.11 $@'." >&2; exit 1; fi; \
 	"$(PYTHON)" -m imagestrata.devstack.environment
-# A process for each core. Each runs whole files of tests; tests/conftest.py gives all Spark tests to one of them.
-PYTEST := -m pytest -n logical --max-worker-restart 1
+# Each process runs whole files of tests; tests/conftest.py gives the tests of a Spark session to one of them. `auto` is
+# one process more than cores; the end-to-end tests use all cores themselves.
+PYTEST := -m pytest --max-worker-restart 1
 DEMO := --extra spark --extra cuda120 --group demo
 DEV := --extra spark --extra loader --extra cuda120 --extra train --extra s3 --extra shards --extra looks --extra onnx --extra lineage --extra metrics --extra lightning --extra notebooks --extra service --group dev
 MEASURED := schemas formats etl jobs loader training imagestrata
@@ -43,15 +44,15 @@ setup:  ## install the developers' environment in .venv, the jars and Spark's co
 
 test: setup  ## run the unit and integration tests
 	@$(RUN) imagestrata s3-build >/dev/null
-	@$(RUN) python $(PYTEST) tests/unit tests/integration
+	@$(RUN) python $(PYTEST) -n auto tests/unit tests/integration
 
 test-unit: setup  ## run the tests that need no services
-	@$(RUN) python $(PYTEST) tests/unit
+	@$(RUN) python $(PYTEST) -n auto tests/unit
 
 test-e2e: setup  ## run the end-to-end tests: README, trainings, browser, clusters, kills (ALL=1: also the slow ones)
 	@$(RUN) imagestrata s3-build >/dev/null
 	@$(RUN) imagestrata chromium >/dev/null || true  # the tests of the page then say what is missing
-	@$(RUN) python $(PYTEST) tests/e2e $(if $(ALL),,-m "not slow")
+	@$(RUN) python $(PYTEST) -n logical tests/e2e $(if $(ALL),,-m "not slow")
 
 test-lowest: setup  ## run tests with the lowest versions that pyproject.toml allows, in a separate environment (TESTS=folders or files)
 	@$(RUN) imagestrata s3-build >/dev/null
@@ -65,7 +66,7 @@ test-spark4:  ## run the integration tests of the jobs with Spark 4, in a separa
 coverage: setup  ## print the share of lines and branches of each package that `make test` runs (TESTS=folders or files)
 	@$(RUN) imagestrata s3-build >/dev/null
 	@$(IN) rm -rf build/coverage && mkdir -p build/coverage
-	@$(RUN) python -m coverage run $(PYTEST) $(or $(TESTS),tests/unit tests/integration)
+	@$(RUN) python -m coverage run $(PYTEST) -n logical $(or $(TESTS),tests/unit tests/integration)
 	@$(RUN) python -m coverage combine --quiet 2>/dev/null && rm -f build/coverage/data.*  # of processes that were killed while they wrote
 	@$(RUN) bash -c 'for p in $(MEASURED); do echo "$$p $$(python -m coverage report --format=total --precision=1 --include="$$p/*" | grep -E "^[0-9.]+$$" || echo none) %"; done'
 

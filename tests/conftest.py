@@ -33,7 +33,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SPARK = ("tests/integration/etl/", "tests/integration/jobs/")
-"""Tests of the Spark session. One process runs all of a folder, so that a run has at most two sessions."""
+"""Tests of the Spark session. A run has at most two sessions."""
+SECOND_SESSION = "tests/integration/jobs/test_ingest_"
+"""Tests of the Spark session from here on, by name, use the second one: they take as long as those before."""
 
 LONGEST = (*SPARK, "tests/e2e/test_docs.py", "tests/e2e/test_train.py")
 
@@ -49,7 +51,7 @@ def misplaced(nodeid: str, fixtures: Collection[str]) -> str:
     if services and nodeid.startswith("tests/unit/"):
         return f"{nodeid} uses {', '.join(services)}: move it to tests/integration. Unit tests have no services."
     if "spark" in services and not nodeid.startswith((*SPARK, "tests/e2e/")):
-        return f"{nodeid} uses spark: move it to {' or '.join(SPARK)}. One process runs all of one, with one session."
+        return f"{nodeid} uses spark: move it to {' or '.join(SPARK)}. Two processes run them, each with one session."
     return ""
 
 
@@ -61,14 +63,20 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """For ``-n auto``, one process more than cores, because tests often wait for a server."""
+    return (os.cpu_count() or 1) + 1 if config.option.numprocesses == "auto" else None
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> "LoadScopeScheduling":
-    """Distribute whole files, and the folders of `SPARK`, to processes, because their fixtures are shared."""
+    """Distribute whole files to processes, and the tests of a Spark session to one: their fixtures are shared."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByFile(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
-            return next((folder for folder in SPARK if file.startswith(folder)), file)
+            return f"session {1 + (file >= SECOND_SESSION)}" if file.startswith(SPARK) else file
 
     config.option.loadscopereorder = False
     return ByFile(config, log)
