@@ -187,7 +187,8 @@ class Registry:
         """Where something comes from, and what was made from it.
 
         Args:
-            target: The id of an image, or the address of a split, a shard set or a checkpoint.
+            target: The id or path of an image, or the address of a split, a shard set or a checkpoint. A path may
+                begin with the split folder; it needs ``metadata``.
             metadata: The metadata table of an image.
             id_column: Its column of ids.
 
@@ -207,10 +208,12 @@ class Registry:
         product = product_at(target)
         if product is not None:
             return tracer.of_product(product)
+        if metadata is not None and (image := tracer.image_at(target, metadata=metadata, id_column=id_column)):
+            return tracer.of_image(image, metadata=metadata, id_column=id_column)
         if os.path.isfile(target):
             return tracer.of_model(digest_of_file(target), name=target)
         raise TableError(
-            "Wanted the id of an image, or a split, a shard set or a checkpoint. "
+            "Wanted the id of an image, or its path with -m KS.TABLE, or a split, a shard set or a checkpoint. "
             f"Found: nothing of this kind at {target}."
         )
 

@@ -49,6 +49,7 @@ _LINEAGE = f"""Show where something comes from, and what was made from it.
 
   imagestrata lineage splits/digits
   imagestrata lineage checkpoint.pt --picture lineage.svg
+  imagestrata lineage train/2/0002.png -m digits.metadata
   imagestrata lineage 7c743c2e-685c-55f2-9f8b-e10df2a8a6a6 -m digits.metadata
 
 For an image: its path, source, SHA-256 and run; all registered splits, shard sets and models that hold it; and, if it
@@ -83,7 +84,7 @@ def lineage_parser() -> Parser:
     """The options of `imagestrata lineage`."""
     made = Parser("imagestrata lineage", manual=_LINEAGE)
     add = made.add_argument
-    add("target", metavar="TARGET", help="the id of an image, or a split, a folder of shards or a checkpoint")
+    add("target", metavar="TARGET", help="an image's id or path, or a split, a folder of shards or a checkpoint")
     add("-m", "--metadata-table", metavar="KS.TABLE", help="the metadata table; required for an image")
     add("-k", "--keyspace", metavar="NAME", help="the keyspace, if neither -m nor the files name it")
     add("--id-col", default="id", metavar="COL", help="the column of ids (default: id)")

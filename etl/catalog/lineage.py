@@ -5,6 +5,7 @@ that split. What can no longer be read is reported as not known.
 """
 
 import json
+import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,14 +16,14 @@ from etl.cassandra import registry
 from etl.cassandra.control import Control, check_columns
 from etl.cassandra.registry import FEATURE_VIEW, LABEL_VIEW, MODEL, SHARD_SET, SPLIT
 from etl.cassandra.runs import RecordedRun, recorded_runs
-from etl.cassandra.table_records import record_of
+from etl.cassandra.table_records import dataset_of, record_of
 from etl.catalog.products import Product
 from etl.errors import TableError
 from etl.features.views import registered_views
 from formats import FormatsError, SplitFolder, is_dictionary, read_dictionary
 from formats.shards.lookup import find_in_shards
 from formats.stores.storage import Storage
-from schemas import SchemaError, TableName
+from schemas import SchemaError, TableName, image_id
 from schemas.shards import NAME as SHARD_MANIFEST
 from schemas.shards import ShardManifest
 from schemas.tables import DELETED, history_of, label_bucket
@@ -206,6 +207,30 @@ class Tracer:
         if not rows and not history and not found.edges and not found.unknown:
             raise TableError(f"Wanted the image {image_id} of {metadata}. Found: no such image, and no split has it.")
         return found
+
+    def image_at(self, path: str, *, metadata: TableName, id_column: str = "id") -> uuid.UUID | None:
+        """The id of the image with a path, which may begin with its split folder; also of one that was removed.
+
+        Args:
+            path: The path, as the metadata table and the reports of jobs have it.
+            metadata: The metadata table.
+            id_column: Its column of ids.
+
+        Returns:
+            The id; None if the table has and had no such image.
+
+        Raises:
+            TableError: There is no such table.
+            UnreachableError: The servers did not answer.
+        """
+        check_columns(self._control, metadata, columns=[id_column])
+        dataset, name = dataset_of(self._control, metadata), os.fsencode(path)
+        or_split, _, rest = name.partition(b"/")
+        for one in (image_id(dataset, or_split, rest), image_id(dataset, b"", name)):
+            query = f'SELECT "{id_column}" FROM {metadata.quoted} WHERE "{id_column}" = ?'
+            if self._control.execute(query, (one,)) or self._history(metadata, one):
+                return one
+        return None
 
     def _labels(self, metadata: TableName, image_id: uuid.UUID) -> dict[str, Any]:
         """The label of an image in each label view that has one, by the version that it comes from."""

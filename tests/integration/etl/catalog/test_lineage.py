@@ -122,12 +122,14 @@ def test_what_jobs_make_is_registered_and_can_be_followed_back_and_forward(
     insert = f"INSERT INTO {history_of(metadata).quoted} (id, until, since, kind, reason, at) VALUES (?, ?, ?, ?, ?, ?)"
     control.execute(insert, (UUID(bytes=other), 2, 1, "deleted", "asked to", datetime(2026, 11, 24, tzinfo=UTC)))
     control.execute(f"DELETE FROM {metadata.quoted} WHERE id = ?", (UUID(bytes=other),))
-    assert main(["lineage", str(UUID(bytes=other)), "-m", str(metadata), *where]) == 0
+    assert main(["lineage", path, "-m", str(metadata), *where]) == 0
     out = capsys.readouterr().out
     assert "deleted by run 2, 2026-11-24 00:00:00 UTC: asked to" in out
     assert f"split {place}@v1: split 1, position 0" in out
     with pytest.raises(TableError, match="no such image, and no split has it"):
         tracer.of_image(UUID(int=0), metadata=metadata)
+    assert main(["lineage", "a/none.png", "-m", str(metadata), *where]) == 1
+    assert "nothing of this kind at a/none.png" in capsys.readouterr().err
 
     # Other files at the address are not the registered split: nothing is said about them.
     again = SplitPlan(metadata_in=str(tmp_path / "rows"), out=str(place), overwrite=True, seed=9)
