@@ -14,6 +14,7 @@ from etl.cassandra.control import Control
 from etl.cassandra.runs import recorded_runs
 from etl.deleting.plan import DeletePlan
 from etl.errors import SourceError, TableError
+from etl.features.earlier import half_deleted
 from etl.frames import small_table
 from etl.ingest.removal import image_states, newest_removals
 from etl.secrets import driver_storage
@@ -80,7 +81,11 @@ def choose(spark: SparkSession, control: Control, *, plan: DeletePlan) -> Chosen
     )
     rows = copy_table(spark, None, plan=of_rows, only=None).rows
     check_answers(rows, plan.where)
-    return Chosen(states.join(rows.where(F.expr(plan.where)).select("id"), on="id", how="left_semi"), nothing)
+    found = rows.where(F.expr(plan.where)).select("id")
+    half = half_deleted(spark, control, metadata=plan.metadata_table, columns=plan.columns)
+    if half is not None:  # their values may be gone already, so that no condition finds them
+        found = found.union(half)
+    return Chosen(states.join(found, on="id", how="left_semi"), nothing)
 
 
 def _without_metadata(control: Control, unknown: DataFrame, states: DataFrame, *, plan: DeletePlan) -> DataFrame:

@@ -90,8 +90,8 @@ def newest_run(control: Control, table: TableName) -> tuple[int | None, tuple[in
     return runs[0].sequence, tuple(sorted(run.sequence for run in unfinished(runs, until=runs[0].sequence)))
 
 
-def count_half_deleted(spark: SparkSession, control: Control, *, metadata: TableName, columns: Columns) -> int:
-    """Count images that are recorded as deleted and are still there, because a run that deletes was interrupted.
+def half_deleted(spark: SparkSession, control: Control, *, metadata: TableName, columns: Columns) -> DataFrame | None:
+    """The images that are recorded as deleted and are still there, because a run that deletes was interrupted.
 
     Args:
         spark: The session.
@@ -100,15 +100,15 @@ def count_half_deleted(spark: SparkSession, control: Control, *, metadata: Table
         columns: The names of its columns.
 
     Returns:
-        The number of images. It is looked for only if such a run has not finished.
+        ``id`` (16 bytes); None if all runs that delete have finished.
     """
     begun = (run for run in recorded_runs(control, metadata) if run.kind == "delete" and run.state == STARTED)
     removals = newest_removals(spark, control, metadata=metadata) if any(begun) else None
     if removals is None:
-        return 0
+        return None
     deleted = removals.where(F.col("kind") == DELETED).select("id", "until")
     states = image_states(spark, control, metadata=metadata, columns=columns).select("id", "since")
-    return states.join(deleted, on="id", how="inner").where(F.col("since") < F.col("until")).count()
+    return states.join(deleted, on="id", how="inner").where(F.col("since") < F.col("until")).select("id")
 
 
 def with_since(rows: DataFrame, /, *, runs: Mapping[uuid.UUID, int]) -> DataFrame:

@@ -25,12 +25,13 @@ from etl.cassandra.tables import read_table, uuid_bytes
 from etl.errors import TableError
 from etl.expressions import names_in
 from etl.features.columns import LACKS, check_complete, find_fields, metadata_columns, with_fields
-from etl.features.earlier import EarlierMetadata, count_half_deleted, newest_run
+from etl.features.earlier import EarlierMetadata, half_deleted, newest_run
 from etl.features.history import THEN
 from etl.features.relabelling import newest_label_views, versions_of, with_labels
 from etl.splits.plan import LABELS, SplitPlan
 from etl.splits.positions import fingerprint_sums
 from formats.origin import created
+from formats.sizes import counted
 from formats.splits.fingerprint import rows_fingerprint
 from formats.stores.storage import Storage
 from schemas import Columns, SchemaError, SplitFile, TableName
@@ -181,7 +182,7 @@ def copy_table(spark: SparkSession, address: str | None, *, plan: SplitPlan, onl
             )
         as_of = None if earlier is None else earlier.sequence
         relabelled = versions_of(control, table, plan.label_view, until=as_of) if plan.label_view else []
-        half = count_half_deleted(spark, control, metadata=table, columns=names)
+        half = half_deleted(spark, control, metadata=table, columns=names)
         unused = [] if plan.label_view else newest_label_views(control, table, until=as_of)
         expiring = expiring_ingests(control, table)
         views = find_fields(control, table, names=asked - found.keys() - {"id", "label"}, pinned=plan.features)
@@ -222,8 +223,10 @@ def copy_table(spark: SparkSession, address: str | None, *, plan: SplitPlan, onl
         *([THEN] if earlier and earlier.states else []),
     )
     told: tuple[str, ...] = ()
-    if half:
-        told = (f"{half:,} images are recorded as deleted and still there: a deletion was interrupted. Run it again",)
+    if half is not None and (count := half.count()):
+        what = f"{counted(count, 'image')} recorded as deleted but still there"
+        told = (f"left out: {what}, because delete.py was interrupted. Run it again",)
+        rows = rows.join(half, on="id", how="left_anti")
     if earlier is not None:
         if earlier.states is not None and address is not None:  # read the table once
             rows = _copied(rows, f"{address}-then")

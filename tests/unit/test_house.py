@@ -46,7 +46,7 @@ ROOMS = {
         "features": {"cassandra", "ingest", "pictures", "sources"},
         "catalog": {"cassandra", "features"},
         "splits": {"cassandra", "features"},
-        "deleting": {"cassandra", "ingest", "splits"},
+        "deleting": {"cassandra", "features", "ingest", "splits"},
         "shards": {"cassandra", "catalog", "features", "ingest", "pictures", "sources", "splits"},
     },
     "loader": {
