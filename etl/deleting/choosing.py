@@ -14,7 +14,6 @@ from etl.cassandra.control import Control
 from etl.cassandra.runs import recorded_runs
 from etl.deleting.plan import DeletePlan
 from etl.errors import SourceError, TableError
-from etl.features.earlier import half_deleted
 from etl.frames import small_table
 from etl.ingest.removal import image_states, newest_removals
 from etl.secrets import driver_storage
@@ -41,13 +40,14 @@ class Chosen:
     before: DataFrame
 
 
-def choose(spark: SparkSession, control: Control, *, plan: DeletePlan) -> Chosen:
+def choose(spark: SparkSession, control: Control, *, plan: DeletePlan, half: DataFrame | None) -> Chosen:
     """Find the images of a plan.
 
     Args:
         spark: The session.
         control: A connection.
         plan: The options.
+        half: The images that an interrupted run has begun to delete, as from `half_deleted`.
 
     Returns:
         The images.
@@ -82,7 +82,6 @@ def choose(spark: SparkSession, control: Control, *, plan: DeletePlan) -> Chosen
     rows = copy_table(spark, None, plan=of_rows, only=None).rows
     check_answers(rows, plan.where)
     found = rows.where(F.expr(plan.where)).select("id")
-    half = half_deleted(spark, control, metadata=plan.metadata_table, columns=plan.columns)
     if half is not None:  # their values may be gone already, so that no condition finds them
         found = found.union(half)
     return Chosen(states.join(found, on="id", how="left_semi"), nothing)

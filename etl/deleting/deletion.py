@@ -17,6 +17,7 @@ from etl.deleting.holders import Holder, check_holders, find_holders, find_model
 from etl.deleting.plan import DeletePlan
 from etl.deleting.report import DeleteReport
 from etl.errors import ConflictError, EtlError, SourceError, TableError
+from etl.features.earlier import half_deleted
 from etl.frames import kept, plain_inside
 from etl.ingest.removal import (
     Removal,
@@ -56,7 +57,7 @@ def run(spark: SparkSession, *, plan: DeletePlan) -> DeleteReport:
     with ExitStack() as stack:
         found = _survey(spark, plan=plan, stack=stack)
         check_holders(found.holders, plan=plan)
-        check_count(found.images, of=found.of, plan=plan)
+        check_count(found.images if found.unrecorded else 0, of=found.of, plan=plan)
         control, metadata = found.control, plan.metadata_table
         caches = {address: clean_cache(spark, address, ids=found.ids, plan=plan) for address in plan.caches}
         dataset = dataset_of(control, metadata)
@@ -92,12 +93,17 @@ def estimate(spark: SparkSession, *, plan: DeletePlan) -> DeleteReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """What is to be deleted. ``ids`` are all ids that are removed, also those that an earlier run deleted."""
+    """What is to be deleted. ``ids`` are all ids that are removed, also those that an earlier run deleted.
+
+    ``unrecorded`` is the number of images that no run has recorded as deleted. Without any, an interrupted run is
+    finished, whose number was confirmed. Images are only removed when all are recorded, so that the number is the same.
+    """
 
     control: Control
     chosen: Chosen
     ids: DataFrame
     images: int
+    unrecorded: int
     of: int
     before: int
     bytes: int
@@ -113,7 +119,8 @@ def _survey(spark: SparkSession, *, plan: DeletePlan, stack: ExitStack) -> _Foun
     stack.enter_context(plain_inside(spark))
     _check_tables(control, plan=plan)
     log.info("look for %s in %s", plan.choice, plan.metadata_table)
-    chosen = choose(spark, control, plan=plan)
+    half = half_deleted(spark, control, metadata=plan.metadata_table, columns=plan.columns)
+    chosen = choose(spark, control, plan=plan, half=half)
     chosen = Chosen(kept(chosen.states, stack=stack), kept(chosen.before, stack=stack))
     by_source = chosen.states.groupBy("source").agg(F.count("*").alias("images"), F.sum("bytes").alias("bytes"))
     rows = by_source.orderBy(F.desc("images"), "source").collect()
@@ -126,6 +133,7 @@ def _survey(spark: SparkSession, *, plan: DeletePlan, stack: ExitStack) -> _Foun
         chosen=chosen,
         ids=ids,
         images=images,
+        unrecorded=images if half is None else chosen.states.join(half, on="id", how="left_anti").count(),
         of=image_states(spark, control, metadata=plan.metadata_table, columns=plan.columns).count(),
         before=before,
         bytes=sum(row["bytes"] or 0 for row in rows),
@@ -210,7 +218,7 @@ def _report(
         protected=[] if plan.force else [holder.address for holder in found.holders if holder.is_protected],
         models=found.models,
         caches=caches or {},
-        confirm=found.images if needs_confirmation(found.images, of=found.of) else None,
+        confirm=found.images if found.unrecorded and needs_confirmation(found.images, of=found.of) else None,
         history=str(history_of(plan.metadata_table)),
         sequence=None if run is None else run.sequence,
         seconds=round(time.monotonic() - started, 3),

@@ -111,7 +111,7 @@ def test_deleted_images_are_gone_from_everywhere_and_stay_away(
     lineage = Tracer(control, keyspace=keyspace).of_image(min(left), metadata=tables["metadata_table"])
     assert "which deletes this image, was interrupted: it is still there" in str(lineage.unknown)
     control.execute(f"DELETE FROM {keyspace}.metadata_brightness_v1 WHERE id = ?", (min(left),))
-    report = job.run(spark, plan=replace(forced, count=len(left)))
+    report = job.run(spark, plan=replace(forced, count=8))  # the same again
     assert report.images == len(left)
 
     history = control.execute(f"SELECT * FROM {keyspace}.metadata_history")

@@ -1,4 +1,4 @@
-"""The executors, driver or database of an ingest are killed with -9: the tables end as without a kill."""
+"""The executors, driver or database of a job are killed with -9: the tables end as without a kill."""
 
 import os
 import signal
@@ -50,11 +50,16 @@ def plan(images: Path, keyspace: str) -> IngestPlan:
 
 
 def start(images: Path, keyspace: str, server: Cassandra, *options: str) -> "subprocess.Popen[str]":
+    """An ingest, as users run it."""
+    return submit("ingest", keyspace, server, str(images), "--split-subdir=train", "--dataset=drill", *options)
+
+
+def submit(name: str, keyspace: str, server: Cassandra, *options: str) -> "subprocess.Popen[str]":
     """The job as users run it, on two executors that are separate processes."""
     command = [str(Path(sys.executable).parent / "spark-submit"), "--master", "local-cluster[2,1,1024]"]
     command += ["--conf", f"spark.cassandra.connection.port={server.port}", "--conf", "spark.ui.enabled=false"]
-    command += [str(ROOT / "jobs" / "ingest.py"), str(images), "--split-subdir=train", "--dataset=drill"]
-    command += [f"--data-table={keyspace}.data", f"--metadata-table={keyspace}.metadata", *options]
+    command += [str(ROOT / "jobs" / f"{name}.py"), *options]
+    command += [f"--data-table={keyspace}.data", f"--metadata-table={keyspace}.metadata"]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     return subprocess.Popen(
         command, cwd="/", env={**os.environ, "PATH": path}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -62,14 +67,16 @@ def start(images: Path, keyspace: str, server: Cassandra, *options: str) -> "sub
     )  # fmt: skip
 
 
-def await_rows(job: "subprocess.Popen[str]", server: Cassandra, keyspace: str, *, count: int) -> None:
-    """Poll until there are this many metadata rows."""
+def await_rows(
+    job: "subprocess.Popen[str]", server: Cassandra, keyspace: str, *, count: int, table: str = "metadata"
+) -> None:
+    """Poll until a table has this many rows."""
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline and job.poll() is None:
         try:
             with Control(Cluster(tuple(server.hosts), server.port)) as control:
                 while job.poll() is None and time.monotonic() < deadline:
-                    (row,) = control.execute(f"SELECT count(*) AS rows FROM {keyspace}.metadata")
+                    (row,) = control.execute(f"SELECT count(*) AS rows FROM {keyspace}.{table}")
                     if row.rows >= count:
                         return
                     time.sleep(0.02)  # the polling interval
@@ -158,3 +165,28 @@ def test_an_ingest_can_be_rerun_after_the_database_is_killed(
     said = end(again)
     assert again.returncode == 0, said[-4000:]
     assert tables(server, images, keyspace) == undisturbed
+
+
+@pytest.mark.parametrize("part", [0.3, 1.0])
+def test_the_same_deletion_again_ends_one_whose_driver_was_killed(
+    server: Cassandra, images: Path, undisturbed: list[list[dict[str, Any]]], part: float
+) -> None:
+    keyspace, deleted = f"deletion_{int(part * 100)}", IMAGES // 4
+    said = end(start(images, keyspace, server))
+    assert f"ingested {IMAGES} images" in said
+    delete = ("--where", "path LIKE 'a/%'", "--count", str(deleted), "--reason", "drill")
+    job = submit("delete", keyspace, server, *delete)
+    await_rows(job, server, keyspace, count=int(part * deleted), table="metadata_history")
+    os.killpg(job.pid, signal.SIGKILL)
+    end(job)
+    again = submit("delete", keyspace, server, *delete)
+    said = end(again)
+    assert again.returncode == 0, said[-4000:]
+    data, metadata = ({row["id"]: row for row in rows} for rows in tables(server, images, keyspace)[:2])
+    gone = {row["id"] for row in undisturbed[1] if row["path"].startswith("a/")}
+    assert len(gone) == deleted
+    assert metadata == {row["id"]: row for row in undisturbed[1] if row["id"] not in gone}
+    assert {one for one, row in data.items() if row["data"] is None} == gone
+    assert {one: row for one, row in data.items() if one not in gone} == {
+        row["id"]: row for row in undisturbed[0] if row["id"] not in gone
+    }
