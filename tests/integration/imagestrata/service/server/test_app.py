@@ -492,9 +492,9 @@ def test_a_full_disk_refuses_large_uploads_and_keeps_serving(tmp_path: Path) -> 
         seen = Path(f"/proc/{server.process.pid}/root{root}")
         server.create("x")
         assert server.put("x", bytes(1_000_000)).status == 200
-        for kind in (FILE, TAR):
-            parts = iter([bytes(1_000_000)] * 6)  # without a content length
-            for body in (bytes(6_000_000), parts):
+        for kind in (FILE, TAR):  # more than is free, and less than the server reads of what it refuses
+            parts = iter([bytes(500_000)] * 7)  # without a content length
+            for body in (bytes(3_500_000), parts):
                 answer = server.ask("PUT", "/datasets/x", body, {"Content-Type": kind})
                 assert (answer.status, answer.json["title"]) == (507, "Insufficient storage")
         assert list((seen / "incoming").iterdir()) == []
