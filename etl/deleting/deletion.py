@@ -128,12 +128,15 @@ def _survey(spark: SparkSession, *, plan: DeletePlan, stack: ExitStack) -> _Foun
     if not images and not before:
         raise SourceError(f"Wanted images of {plan.metadata_table} by {plan.choice}. Found: none. Nothing was deleted.")
     ids = kept(chosen.states.select("id").union(chosen.before), stack=stack)
+    unrecorded = images if half is None else chosen.states.join(half, on="id", how="left_anti").count()
+    if begun := images - unrecorded:
+        log.warning("%s of them are those that an interrupted run has begun to delete", f"{begun:,}")
     return _Found(
         control=control,
         chosen=chosen,
         ids=ids,
         images=images,
-        unrecorded=images if half is None else chosen.states.join(half, on="id", how="left_anti").count(),
+        unrecorded=unrecorded,
         of=image_states(spark, control, metadata=plan.metadata_table, columns=plan.columns).count(),
         before=before,
         bytes=sum(row["bytes"] or 0 for row in rows),

@@ -51,6 +51,7 @@ def test_deleted_images_are_gone_from_everywhere_and_stay_away(
     keyspace: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     pictures = {name: texture(number) for number, name in enumerate(NAMES)}
     pictures["bert/0.png"] = pictures["anna/0.png"]
@@ -113,6 +114,7 @@ def test_deleted_images_are_gone_from_everywhere_and_stay_away(
     control.execute(f"DELETE FROM {keyspace}.metadata_brightness_v1 WHERE id = ?", (min(left),))
     report = job.run(spark, plan=replace(forced, count=8))  # the same again
     assert report.images == len(left)
+    assert "4 of them are those that an interrupted run has begun to delete" in caplog.text
 
     history = control.execute(f"SELECT * FROM {keyspace}.metadata_history")
     assert sorted(row.id for row in history) == sorted(deleted)
