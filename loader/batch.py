@@ -1,6 +1,6 @@
 """Batches, and the samples that were left out of them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -29,6 +29,8 @@ class Batch:
         label_blobs: The encoded masks or label arrays, if the split has them; ``b`` byte strings, or none.
         metadata: For each requested metadata column, its ``b`` values.
         features: For each requested feature, an array of its type: ``(b,)``, or float32 ``(b, N)`` for a vector.
+        delivered: With ``in_order=False``, what of the epoch this rank has delivered with the batch, for states: its
+            samples below the first number, without the others.
     """
 
     images: list[bytes] = field(repr=False)
@@ -41,6 +43,7 @@ class Batch:
     label_blobs: list[bytes] = field(default_factory=list, repr=False)
     metadata: Mapping[str, list[Any]] = field(default_factory=dict, repr=False)
     features: Mapping[str, NDArray[Any]] = field(default_factory=dict, repr=False)
+    delivered: tuple[int, Sequence[int]] | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return len(self.images)

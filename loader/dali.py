@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from loader.batch import Batch
 from loader.errors import TableError, require
+from loader.order.delivery import Position
 
 _DALI_TYPES = {"bool": "BOOL", "int32": "INT32", "int64": "INT64", "float32": "FLOAT", "float64": "FLOAT64"}
 
@@ -32,7 +33,7 @@ class Batches(Protocol):
         """The type of its labels."""
         ...
 
-    def batches(self, epoch: int, /) -> Iterator[Batch]:
+    def batches(self, epoch: int, /, *, reader: Position) -> Iterator[Batch]:
         """The batches of an epoch."""
         ...
 
@@ -45,8 +46,8 @@ def dali(module: str) -> Any:
 class EpochReader:
     """What a DALI pipeline calls for each batch. DALI counts epochs and says which one it needs."""
 
-    def __init__(self, source: Batches, *, first_epoch: int = 0) -> None:
-        self._source = source
+    def __init__(self, source: Batches, reader: Position, *, first_epoch: int = 0) -> None:
+        self._source, self._reader, self._plan = source, reader, reader.plan
         self._first_epoch = first_epoch
         self._epoch: int | None = None
         self._batches: Iterator[Batch] = iter(())
@@ -69,9 +70,10 @@ class EpochReader:
     def __call__(self, info: Any) -> tuple[Any, ...]:
         # DALI reads ahead and calls again after the end of an epoch. Then StopIteration is raised again.
         epoch = self._first_epoch + info.epoch_idx
+        self._reader.check(self._plan)
         if epoch != self._epoch:
             self._epoch = epoch
-            self._batches = self._source.batches(epoch)
+            self._batches = self._source.batches(epoch, reader=self._reader)
         batch = self._again.popleft() if self._again else next(self._batches)
         self.pending.append(batch)
         columns = [_column(batch, name) for name in self._source.metadata]

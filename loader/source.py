@@ -2,7 +2,7 @@
 
 import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
 from uuid import UUID
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from loader.batch import Batch, Skipped
 from loader.errors import DeletedImageError, DeliveryError, OptionError
 from loader.options import check_bools, check_int, check_seconds
-from loader.order.delivery import Delivery
+from loader.order.delivery import Delivered, Marks, Position, Readers, state_after
 from loader.order.permutation import LastBatchPolicy
 from loader.order.plan import Plan
 from loader.prefetch.ahead import Ahead
@@ -130,11 +130,10 @@ class Source:
         max_missing: float = 0.0,
         where: str = "",
     ) -> None:
-        self.split, self.plan, self.options = split, plan, options
+        self.split, self.options = split, options
         self.metadata, self.in_order = metadata, in_order
         self.features = features or {}
-        self.delivery = Delivery(in_order=in_order)
-        """What was delivered, for `state_dict`."""
+        self._readers, self._marks = Readers(plan), Marks()
         self.skipped: list[Skipped] = []
         self._engine, self._batch_of, self._remake = engine, batch_of, remake
         self._max_missing, self._where = max_missing, where
@@ -168,6 +167,11 @@ class Source:
     def __len__(self) -> int:
         """The number of batches of a full epoch on this rank. The last one may be smaller."""
         return self.plan.whole.steps
+
+    @property
+    def plan(self) -> Plan:
+        """Which sample comes when, for readers to come, with the loaded state."""
+        return self._readers.own.plan
 
     @property
     def batch_size(self) -> int:
@@ -206,8 +210,11 @@ class Source:
 
     @property
     def first_epoch(self) -> int:
-        """The epoch to start with, the one of the loaded state, or 0."""
-        return self.plan.first_epoch
+        """The epoch to start with, the one of the state that the source or its iterator has loaded, or 0.
+
+        Raises `OptionError` if several iterators have loaded different states.
+        """
+        return self._readers.plan().first_epoch
 
     @property
     def samples(self) -> int:
@@ -238,7 +245,9 @@ class Source:
         epoch = check_int("epoch", epoch, 0)
         return _Epoch(self._counted(epoch), f"epoch {epoch} of {self!r}")
 
-    def batches(self, epoch: int, /, *, offset: int = 0, every: int = 1) -> Iterator[Batch]:
+    def batches(
+        self, epoch: int, /, *, offset: int = 0, every: int = 1, reader: Position | None = None
+    ) -> Iterator[Batch]:
         """Iterate over batches of one epoch without counting them for `state_dict`; for code that reads ahead.
 
         Call `note` for the batches that you have delivered. With ``every`` above 1, several processes can share the
@@ -248,18 +257,21 @@ class Source:
             epoch: The number of the epoch, from 0.
             offset: The first of the remaining batches to read.
             every: Read every so-many-th batch from there.
+            reader: Who reads, from `reader`; None: the source's own loop.
 
         Yields:
             `Batch` objects.
 
         Raises:
             DeliveryError: The epoch had too many or too few samples.
+            StateError: A state was loaded since the first batch.
         """
         check_int("epoch", epoch, 0)
         check_int("offset", offset, 0)
         check_int("every", every, 1)
         self._check_ranks()
-        plan, options = self.plan, self.options
+        reader = self._readers.own if reader is None else reader
+        plan, options = reader.plan, self.options
         is_whole = (offset, every) == (0, 1)
         stream = self._ahead.take(plan, epoch) if is_whole else None
         if stream is None:
@@ -271,8 +283,10 @@ class Source:
         delivered, left_out, is_kept = 0, 0, False
         missing: list[tuple[bytes, str]] = []
         late: tuple[int, ...] = ()
+        self._marks.begin(epoch)
         try:
             while (filled := stream.take()) is not None:
+                reader.check(plan)
                 batch = self._batch(filled, epoch)
                 delivered, late = delivered + len(batch), filled.late
                 if filled.skipped:
@@ -287,6 +301,7 @@ class Source:
                 self._ahead.keep(plan, epoch + 1, stream)
                 is_kept = True
         finally:
+            self._marks.end(epoch)
             if not is_kept:
                 stream.close()
         if left_out == wanted > len(missing) and not is_part:
@@ -302,7 +317,14 @@ class Source:
             epoch: The number of the epoch.
             steps: The batches before this number have been delivered. None: those with which this epoch began.
         """
-        self.delivery.note(epoch, steps)
+        self._readers.own.note(epoch, steps, self._delivered(epoch, steps))
+
+    def reader(self, owner: object, /) -> Position:
+        """The position of a new iterator over this source, its owner; for code that reads ahead.
+
+        It begins where the source does. It has the states of the owner, and the source's as long as there is no other.
+        """
+        return self._readers.add(owner)
 
     def skip(self, sample: Skipped, /) -> None:
         """Record in `skipped` a sample that is left out."""
@@ -310,14 +332,15 @@ class Source:
         self._engine.meter.skipped += 1
 
     def first_step(self, epoch: int, /) -> int:
-        """The number of an epoch's first batch: 0, except in the epoch of a loaded state."""
-        return self.plan.first_step(epoch)
+        """The number of an epoch's first batch: 0, except in the epoch of a loaded state; see `first_epoch`."""
+        return self._readers.plan().first_step(epoch)
 
     def state_dict(self, *, epoch: int | None = None, steps: int | None = None) -> dict[str, Any]:
         """The position of the delivery, exact to the sample.
 
         By default it is the position after the batch that `epoch` or an iterator of this package has delivered last.
-        Your own DALI pipeline reads ahead, so only you know what has left it: give ``epoch`` and ``steps``.
+        If several iterators read the source, each has a position of its own: ask the iterator. Your own DALI pipeline
+        reads ahead, so only you know what has left it: give ``epoch`` and ``steps``.
 
         In order, the states of all ranks at one step are equal, and any number of ranks can continue from one of them.
         Out of order, a rank knows only its own samples: `merge_states` joins the states of all ranks.
@@ -330,22 +353,24 @@ class Source:
             A dictionary of dictionaries, lists, texts and numbers.
 
         Raises:
-            OptionError: The epoch has fewer batches, or the position is not known.
+            OptionError: The epoch has fewer batches, or the position is not known, because of several readers for
+                example.
         """
         if (epoch is None) != (steps is None):
             raise OptionError("Wanted epoch and steps, or neither. Found: one of them")
         if epoch is not None and steps is not None:
             epoch, steps = check_int("epoch", epoch, 0), check_int("steps", steps, 0)
-        return self.delivery.state(self.plan, epoch, steps).to_dict()
+            return state_after(self.plan, epoch, steps, self._delivered(epoch, steps)).to_dict()
+        return self._readers.only().state().to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any], /) -> None:
         """Continue from a state: its epoch, `first_epoch`, then has what was left of it, and other epochs are complete.
 
-        Batch size and number of ranks may differ from those of the state. Raises `StateError` for a state of another
-        split, seed or order.
+        It applies to all iterators over the source, from their next pass on; passes that have begun raise `StateError`
+        at their next batch. Batch size and number of ranks may differ from those of the state. Raises `StateError` for
+        a state of another split, seed or order.
         """
-        self.plan = self.plan.going_on(state)
-        self.delivery.begin(self.first_epoch)
+        self._readers.load(self.plan.going_on(state))
         self._ahead.drop()
 
     def read(self) -> tuple[Any, ...]:
@@ -362,8 +387,9 @@ class Source:
         """
         from loader.dali import EpochReader
 
-        self.delivery.leave()
-        return EpochReader(self, first_epoch=self.first_epoch).outputs()
+        own = self._readers.own
+        own.leave()
+        return EpochReader(self, own, first_epoch=own.plan.first_epoch).outputs()
 
     def stats(self) -> Stats:
         """What has been delivered so far, and how reading performs."""
@@ -412,17 +438,29 @@ class Source:
         if self._has_detected_ranks:
             check_detected(self.rank, self.world_size)
 
+    def _delivered(self, epoch: int, steps: int | None) -> Delivered | None:
+        """Out of order, what was delivered with the batches of an epoch before number ``steps``."""
+        if self.in_order or steps is None or steps == self.plan.first_step(epoch):
+            return None
+        return self._marks.get(epoch, steps)
+
     def _counted(self, epoch: int) -> Generator[Batch, None, None]:
+        own = self._readers.own
+        number = own.begin(epoch)
         for batch in self.batches(epoch):
-            self.note(epoch, batch.step + 1)
+            own.note(epoch, batch.step + 1, batch.delivered, of=number)
             yield batch
-        self.note(epoch + 1)  # also on a rank that had one step less than others
+        own.note(epoch + 1, None, of=number)  # also on a rank that had one step less than others
 
     def _batch(self, filled: Taken, epoch: int) -> Batch:
         for sample in filled.skipped:
             self.skip(Skipped(UUID(bytes=sample.id), sample.position, epoch, str(sample.error)))
-        self.delivery.mark(epoch, filled.number, end=filled.end, late=filled.late)
-        return self._batch_of(filled, epoch)
+        batch = self._batch_of(filled, epoch)
+        if self.in_order:
+            return batch
+        delivered = filled.end, filled.late  # not the images
+        self._marks.put(epoch, filled.number + 1, delivered)
+        return replace(batch, delivered=delivered)
 
 
 class _Epoch(Iterator[Batch]):

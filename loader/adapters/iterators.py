@@ -30,8 +30,9 @@ class GenericIterator:
 
     Samples of one shape become an array ``(b, ...)``, others a list of ``b`` arrays. Each pass is the next epoch,
     starting with the source's first one, also after a pass that you left early. `state_dict` counts the batches that
-    you were given, not what DALI has prepared ahead. Random operators follow the source's seed and rank: the same
-    passes give the same numbers for any number of threads. A pass raises what reading the source raises, and
+    you were given, not what DALI has prepared ahead, and not those of other iterators over the source. Random operators
+    follow from the source's seed, its rank, the epoch, and the batch at which a pass continues after a state: for any
+    number of threads, and however the epoch before ended. A pass raises what reading the source raises, and
     `DecodeError` for an image that is not a picture.
 
     Args:
@@ -76,10 +77,10 @@ class GenericIterator:
         self._output, self._skips = output, on_undecodable == "skip"
         self._library: Any = require("torch", extra="train", purpose="output='torch'") if output == "torch" else np
         dali("pipeline")
-        self._idle: tuple[EpochReader, Any] | None = None
+        self._position = source.reader(self)
+        self._plan, self._next_epoch = self._position.plan, self._position.plan.first_epoch
         self.given: Batch | None = None
         """The batch behind the last arrays, with ids, positions, metadata, encoded images."""
-        self._begin()
 
     def __repr__(self) -> str:
         where = "" if self._device_id is None else f", device_id={self._device_id}"
@@ -95,52 +96,42 @@ class GenericIterator:
         return len(self._source)
 
     def state_dict(self) -> dict[str, Any]:
-        """The position after the batch that was delivered last; see `Source.state_dict`."""
-        return self._source.state_dict()
+        """The position of this iterator, after the batch that it delivered last; see `Source.state_dict`."""
+        return self._position.state().to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any], /) -> None:
-        """Continue the next pass from a state; see `Source.load_state_dict`."""
-        self._source.load_state_dict(state)
+        """Continue the next pass of this iterator from a state; see `Source.load_state_dict`."""
+        self._position.load(self._source.plan.going_on(state))
 
     def __iter__(self) -> Iterator[Any]:
-        if self._plan is not self._source.plan:  # a state was loaded since
-            self._begin()
-        # A pipeline is used again only after a pass that reached its end. After one that was left early, DALI has
-        # prepared batches of an epoch that is over.
-        epoch = self._next_epoch
-        reader, pipeline = self._idle or self._build(EpochReader(self._source, first_epoch=epoch), epoch)
-        self._idle = None
-        self._next_epoch += 1
-        self._source.note(epoch)
-        step = self._source.first_step(epoch)
+        position, plan = self._position, self._position.plan
+        if plan is not self._plan:  # a state was loaded since
+            self._plan, self._next_epoch = plan, plan.first_epoch
+        epoch, self._next_epoch = self._next_epoch, self._next_epoch + 1
+        number, step = position.begin(epoch), plan.first_step(epoch)
+        reader = EpochReader(self._source, position, first_epoch=epoch)
+        pipeline = self._build(reader, epoch, step)
         try:
             while True:
+                position.check(plan)
                 try:
                     outputs = pipeline.run()
                 except StopIteration:
                     break
                 except RuntimeError as error:
                     reader.repeat(self._without_undecodable(reader.pending, error), epoch=epoch)
-                    reader, pipeline = self._build(reader, epoch, step)
+                    pipeline = self._build(reader, epoch, step)
                     continue
                 self.given = reader.given()
                 step = self.given.step + 1
-                self._source.note(epoch, step)  # what DALI has prepared beyond this batch is not delivered
+                position.note(epoch, step, self.given.delivered, of=number)  # not what DALI has prepared beyond it
                 yield self._convert([self._array(output) for output in outputs])
         finally:
             reader.close()
-        self._source.note(epoch + 1)
-        pipeline.reset()
-        self._idle = reader, pipeline
+        position.note(epoch + 1, None, of=number)
 
-    def _begin(self) -> None:
-        """Start with the source's first epoch, after the state that it has loaded."""
-        self._plan = self._source.plan
-        self._next_epoch = self._source.first_epoch
-        self._source.note(self._next_epoch)
-        self._idle = None
-
-    def _build(self, reader: EpochReader, epoch: int, step: int = 0) -> tuple[EpochReader, Any]:
+    def _build(self, reader: EpochReader, epoch: int, step: int) -> Any:
+        """A pipeline for the rest of one epoch: one of an earlier epoch would continue its random numbers."""
         pipeline = dali("pipeline").Pipeline(
             batch_size=self._source.batch_size,
             num_threads=self._num_threads,
@@ -156,7 +147,7 @@ class GenericIterator:
                 raise OptionError(f"Wanted outputs {', '.join(self._names)} of the graph. Found: {len(outputs)}")
             pipeline.set_outputs(*outputs)
         pipeline.build()
-        return reader, pipeline
+        return pipeline
 
     def _without_undecodable(self, batches: Sequence[Batch], error: RuntimeError) -> list[Batch]:
         """The batches that DALI was working on, without the images that it cannot decode.

@@ -15,6 +15,7 @@ from loader.adapters.undecodable import OnUndecodable, decode_error, left_out
 from loader.batch import Batch
 from loader.errors import DeliveryError, LoaderError, OptionError, StateError
 from loader.options import check_bools, check_choice, check_int, name_of
+from loader.order.delivery import Position
 from loader.source import Source, check_source
 
 _FORMAT = 1
@@ -88,17 +89,18 @@ class TorchDataset(IterableDataset[Any]):
         if not source.in_order:
             raise OptionError("Wanted a source that delivers in order. Found: in_order=False")
         self._source: Source | bytes = source
+        self._position: Position | None = source.reader(self)
         self._sharded = sharded
         self._check_sharded()
         self._transform, self._skips = transform, on_undecodable == "skip"
-        self._own: Source | None = None  # in a worker
+        self._own: tuple[Source, Position] | None = None  # in a worker
         self._loaded = source.plan.loaded
         self._loads = 0
         self._resumed: tuple[int, int] | None = None
         self._passes = Passes()
         self._begun: Pass | None = None
         self._stands: tuple[int, int] | None = None
-        source.delivery.leave()  # workers deliver batches that the source does not see
+        self._position.leave()  # workers deliver batches that the source does not see
 
     def __repr__(self) -> str:
         return f"TorchDataset({self.source!r}, transform={name_of(self._transform)})"
@@ -108,7 +110,7 @@ class TorchDataset(IterableDataset[Any]):
         """The source; in a worker process, its copy."""
         if isinstance(self._source, bytes):
             source: Source = pickle.loads(self._source)
-            self._source = source
+            self._source, self._position = source, source.reader(self)
         return self._source
 
     def __getstate__(self) -> dict[str, Any]:
@@ -116,7 +118,7 @@ class TorchDataset(IterableDataset[Any]):
         if not isinstance(self._source, bytes):
             self._check_sharded()
         packed = self._source if isinstance(self._source, bytes) else pickle.dumps(self._source)
-        return {**self.__dict__, "_source": packed, "_own": None, "_begun": None}
+        return {**self.__dict__, "_source": packed, "_position": None, "_own": None, "_begun": None}
 
     def __len__(self) -> int:
         """The batches of a full epoch on this rank, over all workers."""
@@ -134,8 +136,11 @@ class TorchDataset(IterableDataset[Any]):
         StatefulDataLoader knows whether that pass has been.
         """
         number, count = this_worker()
-        epoch, steps = self._stands or self._where(number, self.source.first_epoch)
-        begin = self.source.state_dict(epoch=epoch, steps=self.source.first_step(epoch))
+        plan = self.source.plan
+        if self._position is not None and not self._position.is_unknown:
+            self._position.state()  # raises if two passes were read in turn
+        epoch, steps = self._stands or self._where(number, plan.first_epoch)
+        begin = plan.after(epoch).to_dict()
         return {"format": _FORMAT, "worker": number, "workers": count, "epoch": epoch, "steps": steps, "begin": begin}
 
     def load_state_dict(self, state: Mapping[str, Any], /) -> None:
@@ -186,7 +191,7 @@ class TorchDataset(IterableDataset[Any]):
         resumed, self._resumed = self._resumed, None
         try:
             begun = self._passes.begin(
-                first_epoch=self.source.first_epoch, epoch=None if resumed is None else resumed[0]
+                first_epoch=self.source.plan.first_epoch, epoch=None if resumed is None else resumed[0]
             )
         except DeliveryError as error:
             return map(_refuse, [error])
@@ -206,26 +211,34 @@ class TorchDataset(IterableDataset[Any]):
         check_sharded(self.source.rank, self.source.world_size, is_said=self._sharded)
 
     def _where(self, number: int, epoch: int) -> tuple[int, int]:
-        return epoch, self.source.first_step(epoch) + number
+        return epoch, self.source.plan.first_step(epoch) + number
 
     def _pass(self, begun: Pass, number: int, count: int, epoch: int, step: int) -> Iterator[Any]:
         source = self.source
         if get_worker_info() is not None:
             # A copy, also in a forked process, which must not use the connections of its parent's source.
             shares = {name: max(1, getattr(source.options, name) // count) for name in _SHARED_OUT}
-            source = self._own = self._own or source.again(**shares)
-        self.source.note(epoch, step if count == 1 else None)
+            if self._own is None:
+                own = source.again(**shares)
+                self._own = own, own.reader(self)
+            source, position = self._own
+        else:
+            assert self._position is not None
+            position = self._position
+        of = position.begin(epoch)
+        position.note(epoch, step if count == 1 else None, of=of)
         before: Batch | None = None
-        for batch in source.batches(epoch, offset=step - source.first_step(epoch), every=count):
+        offset = step - position.plan.first_step(epoch)
+        for batch in source.batches(epoch, offset=offset, every=count, reader=position):
             self._stands = epoch, batch.step + count
-            source.note(epoch, batch.step + 1)
+            position.note(epoch, batch.step + 1, of=of)
             if self._transform is None:
                 yield batch
             elif (decoded := self._decoded(source, batch, before)) is not None:
                 before, images = decoded
                 yield _transformed(before, list(map(self._transform, images)))
         self._passes.confirm(begun, timeout=source.timeout)
-        source.note(epoch + 1)
+        position.note(epoch + 1, None, of=of)
 
     def _decoded(self, source: Source, batch: Batch, before: Batch | None) -> tuple[Batch, list[Any]] | None:
         """The batch and its decoded images, without those that cannot be decoded; None if nothing is left."""

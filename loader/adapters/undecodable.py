@@ -49,7 +49,7 @@ def left_out(
         return replace(_taken(batch, kept), repeats=len(batch) - fresh)
     assert before is not None
     again = _taken(before, [len(before) - 1] * len(batch))
-    return replace(again, step=batch.step, repeats=len(batch))
+    return replace(again, step=batch.step, repeats=len(batch), delivered=batch.delivered)
 
 
 def _taken(batch: Batch, places: Sequence[int]) -> Batch:

@@ -1,63 +1,199 @@
-"""What has been delivered of a source's batches, for its state. No I/O."""
+"""Where each reader of a source is, for states: its plan, and the batch that it was given last. No I/O."""
 
-from collections import OrderedDict
+import weakref
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
+from typing import TypeAlias
 
-from loader.errors import OptionError
+from loader.errors import OptionError, StateError
 from loader.order.plan import Plan, PlanState
+
+Delivered: TypeAlias = tuple[int, Sequence[int]]
+"""What of an epoch a rank has delivered, out of order: its samples below the first number, without the others."""
 
 _MARKS = 1024
 """Recent batches for which we know what was delivered with them, out of order."""
 
 
-class Delivery:
-    """The last delivered batch; and out of order, which samples were delivered with each recent batch."""
+class Position:
+    """Where one reader is. A reader is an iterator or a dataset over the source, or the source's own loop.
 
-    def __init__(self, *, in_order: bool) -> None:
-        self._in_order = in_order
-        self._last: tuple[int, int | None] | None = (0, None)
-        self._marks: OrderedDict[tuple[int, int], tuple[int, Sequence[int]]] = OrderedDict()
+    It begins one pass after another. If it continues a pass after it has begun another one, there is no position that
+    describes it, and `state` raises.
+    """
 
-    def begin(self, epoch: int) -> None:
-        """Start with an epoch, as in a loaded state. After `leave`, what is delivered stays unknown."""
-        self._marks.clear()
-        if self._last is not None:
-            self._last = epoch, None
+    def __init__(self, plan: Plan, readers: "Readers") -> None:
+        self._readers = readers
+        self._newest = 0  # the number of the newest pass
+        self.is_used = False
+        """Whether it was read from, or has a state of its own."""
+        self._at: tuple[int, int | None, Delivered | None] | None
+        self._start(plan)
 
-    def note(self, epoch: int, steps: int | None) -> None:
-        """Record that the batches of an epoch before ``steps`` were delivered; None: those that it began with."""
-        self._last = epoch, steps
+    @property
+    def is_unknown(self) -> bool:
+        """Whether only the caller knows what is delivered."""
+        return self._at is None
+
+    def load(self, plan: Plan) -> None:
+        """Begin anew, in another plan. Passes of the old one end at their next batch."""
+        self._start(plan)
+        self._touch()
+
+    def begin(self, epoch: int) -> int:
+        """Begin a pass over an epoch; returns its number."""
+        self._touch()
+        self._newest += 1
+        self._is_mixed = False
+        self._at = epoch, None, None
+        return self._newest
+
+    def note(self, epoch: int, steps: int | None, delivered: Delivered | None = None, *, of: int | None = None) -> None:
+        """Record that the batches of an epoch before ``steps`` were delivered; None: those that it began with.
+
+        ``of`` is the number of the pass; None: the newest.
+        """
+        self._touch()
+        self._is_mixed |= of is not None and of != self._newest
+        self._at = epoch, steps, delivered
 
     def leave(self) -> None:
         """Record that only the caller knows what is delivered from now on, because DALI or workers read ahead."""
-        self._last = None
+        self._touch()
+        self._at = None
 
-    def mark(self, epoch: int, number: int, *, end: int, late: Sequence[int]) -> None:
-        """Record batch ``number``, which is about to be delivered: then all samples below ``end`` but the ``late`` ones
-        are.
-        """
-        if not self._in_order:
-            self._marks[epoch, number + 1] = end, late  # not the images
-            if len(self._marks) > _MARKS:
-                self._marks.popitem(last=False)
+    def check(self, plan: Plan) -> None:
+        """Raise `StateError` if a state was loaded since a pass with this plan has begun."""
+        if plan is not self.plan:
+            raise StateError(
+                "Wanted the next batch of a pass. Found: a state that was loaded since the pass began. "
+                "Begin a new pass (with DALI, define a new pipeline) to continue from the state."
+            )
 
-    def state(self, plan: Plan, epoch: int | None, steps: int | None) -> PlanState:
-        """The state after the batches of an epoch before number ``steps``; by default after what was delivered.
+    def state(self) -> PlanState:
+        """The state after what was delivered. Raises `OptionError` if that is not known."""
+        if self._at is None:
+            raise OptionError(
+                "Wanted epoch and steps, which say what has left your pipeline. "
+                "Found: neither. DALI and workers read ahead, so the source cannot know."
+            )
+        if self._is_mixed:
+            raise OptionError(
+                "Wanted the position of one pass. Found: two passes that were read in turn. "
+                "Read one after the other, or give each a source of its own."
+            )
+        return state_after(self.plan, *self._at)
 
-        Raises `OptionError` if that is not known.
-        """
-        if epoch is None:
-            if self._last is None:
-                raise OptionError(
-                    "Wanted epoch and steps, which say what has left your pipeline. "
-                    "Found: neither. DALI and workers read ahead, so the source cannot know."
-                )
-            epoch, steps = self._last
-        if self._in_order or steps is None or steps == plan.first_step(epoch):
-            return plan.after(epoch, steps=steps)
-        if (mark := self._marks.get((epoch, steps))) is None:
+    def _start(self, plan: Plan) -> None:
+        self.plan = plan
+        self._is_mixed = False
+        self._at = plan.first_epoch, None, None
+
+    def reload(self, plan: Plan) -> None:
+        """As `load`, for all readers together. After `leave`, what is delivered stays unknown."""
+        self.is_used = self.is_unknown
+        self._start(plan)
+        if self.is_used:
+            self._at = None
+
+    def _touch(self) -> None:
+        self.is_used = True
+        self._readers.last = self
+
+
+class Readers:
+    """All readers of a source."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.own = Position(plan, self)
+        """The source's own loop."""
+        self.last = self.own
+        """The reader that was given a batch last."""
+        self._others: set[Position] = set()
+
+    def add(self, owner: object) -> Position:
+        """The position of a new reader, which counts until its owner is garbage-collected."""
+        made = Position(self.own.plan, self)
+        self._others.add(made)
+        weakref.finalize(owner, self._others.discard, made).atexit = False
+        return made
+
+    def load(self, plan: Plan) -> None:
+        """Let all readers begin anew in this plan."""
+        for one in (self.own, *self._others):
+            one.reload(plan)
+        self.last = self.own
+
+    def only(self) -> Position:
+        """The one reader that is in use. Raises `OptionError` if there are several."""
+        found = self._in_use()
+        if unknown := [one for one in found if one.is_unknown]:
+            return unknown[0]
+        if len(found) > 1:
+            raise OptionError(
+                f"Wanted the position of a source with one reader. Found: {len(found)} readers, each with a position "
+                "of its own. Use state_dict() of the iterator, or give epoch and steps."
+            )
+        return found.pop()
+
+    def plan(self) -> Plan:
+        """The plan of the source's readers. Raises `OptionError` if they have different ones."""
+        plans = {id(one.plan): one.plan for one in self._in_use()}
+        if len(plans) > 1:
+            raise OptionError(
+                "Wanted one plan for all readers of a source. Found: iterators that have loaded different states. "
+                "Give each iterator a source of its own."
+            )
+        return plans.popitem()[1]
+
+    def _in_use(self) -> set[Position]:
+        return {self.last, *(one for one in (self.own, *self._others) if one.is_used)}
+
+
+class Marks:
+    """Out of order: what was delivered with each recent batch, for callers that say how many they have used."""
+
+    def __init__(self) -> None:
+        self._marks: OrderedDict[tuple[int, int], Delivered] = OrderedDict()
+        self._live: Counter[int] = Counter()
+        self._mixed: set[int] = set()
+
+    def begin(self, epoch: int) -> None:
+        """Record that an epoch is being read; another order of arrival replaces that of an earlier time."""
+        if self._live[epoch]:
+            self._mixed.add(epoch)
+        else:
+            self._mixed.discard(epoch)
+            self._marks = OrderedDict((at, one) for at, one in self._marks.items() if at[0] != epoch)
+        self._live[epoch] += 1
+
+    def end(self, epoch: int) -> None:
+        """Record that the reading of an epoch has ended."""
+        self._live[epoch] -= 1
+
+    def put(self, epoch: int, steps: int, delivered: Delivered) -> None:
+        """Record what is delivered once ``steps`` batches of an epoch are."""
+        self._marks[epoch, steps] = delivered
+        if len(self._marks) > _MARKS:
+            self._marks.popitem(last=False)
+
+    def get(self, epoch: int, steps: int) -> Delivered:
+        """What is delivered once ``steps`` batches of an epoch are. Raises `OptionError` if it is not known."""
+        if epoch in self._mixed:
+            raise OptionError(
+                f"Wanted one reading of epoch {epoch}, because batches come out of order. Found: several at once. "
+                "Use state_dict() of the iterator, or read in order."
+            )
+        if (found := self._marks.get((epoch, steps))) is None:
             raise OptionError(
                 f"Wanted one of the last {_MARKS:,} batches that were read, because batches come out of order. "
                 f"Found: {steps} of epoch {epoch}"
             )
-        return plan.after_samples(epoch, end=mark[0], late=mark[1])
+        return found
+
+
+def state_after(plan: Plan, epoch: int, steps: int | None, delivered: Delivered | None) -> PlanState:
+    """The state after the batches of an epoch before number ``steps``; out of order, with what this rank delivered."""
+    if delivered is None or steps is None or steps == plan.first_step(epoch):
+        return plan.after(epoch, steps=steps)
+    return plan.after_samples(epoch, end=delivered[0], late=delivered[1])

@@ -1,6 +1,9 @@
 """The source in DALI, on the CPU: each sample once an epoch, decoded, with its own label."""
 
+import itertools
+import json
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -172,6 +175,65 @@ def test_batches_prefetched_by_dali_do_not_count_as_delivered(
         assert len(found) == {"FILL": 20, "PARTIAL": 19, "DROP": 15}[policy]
 
 
+def undecoded(source: loader.Source) -> loader.GenericIterator:
+    """An iterator whose graph decodes nothing."""
+    return loader.GenericIterator(source, lambda files, labels: (files, labels), names=["files", "labels"])
+
+
+def numbers_of(batches: Any, count: int | None = None) -> list[int]:
+    return [int(number) for one in itertools.islice(batches, count) for number in one["labels"].ravel()]
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_iterators_over_one_source_have_positions_of_their_own(source: RowSource, in_order: bool) -> None:
+    def pair() -> tuple[loader.Source, loader.GenericIterator, loader.GenericIterator]:
+        made = source.again(in_order=in_order)
+        return made, undecoded(made), undecoded(made)
+
+    both, one, other = pair()
+    with both:
+        first = iter(one)
+        seen, seen_by_other = numbers_of(first, 3), numbers_of(iter(other), 1)
+        seen += numbers_of(first, 1)
+        states = [json.loads(json.dumps(each.state_dict())) for each in (one, other)]
+        assert len({*map(str, states)}) == 2
+        with pytest.raises(loader.OptionError, match=r"one reader\. Found: 2 .* state_dict\(\) of the iterator"):
+            both.state_dict()
+    again, one, other = pair()
+    with again:
+        one.load_state_dict(states[0])
+        other.load_state_dict(states[1])
+        assert [one.state_dict(), other.state_dict()] == states
+        fresh = undecoded(again)
+        assert Counter(numbers_of(fresh)) == Counter(LABELS)
+        for begun, rest in ((seen, one), (seen_by_other, other)):
+            assert Counter(begun + numbers_of(rest)) == Counter(LABELS)
+            assert rest.state_dict()["epoch"] == 1
+
+
+def test_a_state_that_is_loaded_during_a_pass_ends_the_pass(source: RowSource) -> None:
+    batches = undecoded(source)
+    begun, pipeline, loop = iter(batches), pipeline_of(source), source.epoch(0)
+    whole = numbers_of(begun)
+    begun = iter(batches)
+    next(begun), next(loop), pipeline.run()
+    source.load_state_dict(source.state_dict(epoch=0, steps=2))
+    for go_on in (lambda: next(begun), lambda: next(loop), lambda: [pipeline.run() for _ in range(5)]):
+        with pytest.raises(loader.StateError, match="a state that was loaded since the pass began"):
+            go_on()
+    assert numbers_of(batches) == whole[16:]
+    begun = iter(batches)
+    next(begun)
+    batches.load_state_dict(source.state_dict(epoch=0, steps=4))
+    with pytest.raises(loader.StateError, match="Begin a new pass"):
+        next(begun)
+    assert numbers_of(batches) == whole[32:]
+    with source.again() as alone:
+        batches = undecoded(alone)
+        batches.load_state_dict(alone.state_dict(epoch=3, steps=4))
+        assert (alone.first_epoch, alone.first_step(3)) == (3, 4)
+
+
 def test_a_custom_pipeline_must_report_what_it_has_delivered(source: RowSource) -> None:
     pipeline_of(source, depth=3).run()
     with pytest.raises(loader.OptionError, match="what has left your pipeline"):
@@ -179,19 +241,25 @@ def test_a_custom_pipeline_must_report_what_it_has_delivered(source: RowSource) 
     assert source.state_dict(epoch=0, steps=1)["start"] == 8
 
 
-def test_crops_repeat_with_the_seed_and_differ_between_epochs(
-    splits: list[loader.Split], rows: dict[uuid.UUID, bytes]
-) -> None:
-    def crops(seed: int, threads: int) -> list[np.ndarray]:
-        with RowSource(splits[2], rows=rows, batch_size=16, seed=seed, shuffle=False) as source:
+def test_crops_follow_from_seed_rank_and_epoch(splits: list[loader.Split], rows: dict[uuid.UUID, bytes]) -> None:
+    def crops(seed: int = 0, threads: int = 1, rank: int = 0, before: str = "epoch 0") -> np.ndarray:
+        share = {"batch_size": 16, "seed": seed, "rank": rank, "world_size": 2, "shuffle": False}
+        with RowSource(splits[2], rows=rows, **share) as source:
             batches = loader.ClassificationIterator(source, size=16, train=True, num_threads=threads)
-            return [np.concatenate([images for images, _ in batches]) for _ in range(2)]
+            if before == "epoch 0":
+                list(batches)
+            elif before == "a part of epoch 0":
+                next(iter(batches))
+            elif before.startswith("a state"):
+                loaded = batches if before.endswith("iterator") else source
+                loaded.load_state_dict(source.state_dict(epoch=0, steps=2))
+            return np.concatenate([images for images, _ in batches])
 
-    first, again, other = crops(0, 1), crops(0, 3), crops(1, 1)
-    assert np.array_equal(first[0], again[0])
-    assert np.array_equal(first[1], again[1])
-    assert not np.array_equal(first[0], first[1])
-    assert not np.array_equal(first[0], other[0])
+    usual = crops()
+    for before in ("a part of epoch 0", "a state of the iterator", "a state of the source"):
+        assert np.array_equal(crops(threads=3, before=before), usual)
+    others = [crops(seed=1), crops(before="nothing"), crops(rank=1)]
+    assert not any(np.array_equal(other, usual) for other in others)
 
 
 @pytest.mark.parametrize(

@@ -144,6 +144,34 @@ def test_an_epoch_can_begin_at_any_step(sources: Sources) -> None:
     assert ids_of(source.epoch(3)) == whole[40:]
 
 
+def test_a_state_is_that_of_one_pass(sources: Sources) -> None:
+    """A pass that was left early does not count; two that are read in turn have no common position."""
+    source = sources()
+    left, state = source.epoch(0), source.state_dict()
+    next(left)
+    for epoch in (2, 1):
+        taken = source.epoch(epoch)
+        next(taken), next(taken)
+        assert source.state_dict() == state | {"epoch": epoch, "start": 16}
+    next(left)
+    with pytest.raises(loader.OptionError, match=r"position of one pass\. Found: two passes that were read in turn"):
+        source.state_dict()
+    next(source.epoch(3))
+    assert source.state_dict() == state | {"epoch": 3, "start": 8}
+
+
+def test_out_of_order_two_readings_of_an_epoch_have_no_common_position(sources: Sources) -> None:
+    source = sources(in_order=False)
+    one, other = source.epoch(0), source.epoch(0)
+    next(one), next(other)
+    with pytest.raises(loader.OptionError, match=r"one reading of epoch 0, .* Found: several at once"):
+        source.state_dict(epoch=0, steps=1)
+    one.close(), other.close()
+    found = ids_of(itertools.islice(source.epoch(0), 2))
+    source.load_state_dict(source.state_dict(epoch=0, steps=2))
+    assert sorted(found + ids_of(source.epoch(0))) == sorted(IDS)
+
+
 def test_a_state_of_another_order_or_split_is_refused(sources: Sources) -> None:
     state = sources(seed=1).state_dict()
     source = sources()

@@ -75,6 +75,16 @@ def batches_of(dataset: Any, workers: int, **options: Any) -> "DataLoader[Any]":
     return DataLoader(dataset, batch_size=None, num_workers=workers, **options)
 
 
+def test_two_passes_that_are_read_in_turn_have_no_state(sources: Sources) -> None:
+    dataset = loader.TorchDataset(sources())
+    one, other = iter(dataset), iter(dataset)
+    next(one), next(other)
+    assert (dataset.state_dict()["epoch"], dataset.state_dict()["steps"]) == (1, 1)
+    next(one)
+    with pytest.raises(loader.OptionError, match="two passes that were read in turn"):
+        dataset.state_dict()
+
+
 @pytest.mark.parametrize(("workers", "persistent"), [(0, False), (1, True), (2, False), (3, True)])
 def test_any_number_of_workers_gives_the_epochs_in_order(sources: Sources, workers: int, persistent: bool) -> None:
     source = sources()
