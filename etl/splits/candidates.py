@@ -2,7 +2,8 @@
 
 The columns are ``id, label`` and, on request: ``group`` (bigint, a hash of the group's name) with ``is_alone`` (the
 group has no name; its hash is that of the id, so the row is a separate group), ``fixed`` (int, the split that a row
-must go to; -1 if two splits are required), ``labels``, and ``stratum`` (int).
+must go to; -1 if two splits are required) with ``stays`` (the row is in a split that is extended), ``labels``, and
+``stratum`` (int).
 """
 
 from collections.abc import Sequence
@@ -39,6 +40,7 @@ def take_part(
         columns += [F.when(is_grouped, named).otherwise(own).alias("group"), (~is_grouped).alias("is_alone")]
     if pins:
         columns.append(_only([F.when(is_pinned(pin), F.lit(pin.split)) for pin in pins]).alias("fixed"))
+        columns.append(F.lit(False).alias("stays"))
     return chosen.select(*columns, *(F.col(name) for name in keep))
 
 
@@ -87,11 +89,12 @@ def leave_out(rows: DataFrame, /, *, others: DataFrame) -> DataFrame:
 
 
 def stay(rows: DataFrame, /, *, old: DataFrame) -> DataFrame:
-    """The rows with their split in ``old`` (``id, split``) as ``fixed``."""
+    """The rows with their split in ``old`` (``id, split``) as ``fixed``; ``stays`` is whether they have one."""
     known = old.select("id", F.col("split").alias("old"))
     splits = [F.col("old"), *([F.col("fixed")] if "fixed" in rows.columns else [])]
-    others = [name for name in rows.columns if name != "fixed"]
-    return rows.join(known, on="id", how="left").select(*others, _only(splits).alias("fixed"))
+    others = [name for name in rows.columns if name not in ("fixed", "stays")]
+    stays = F.col("old").isNotNull().alias("stays")
+    return rows.join(known, on="id", how="left").select(*others, _only(splits).alias("fixed"), stays)
 
 
 def stay_together(rows: DataFrame, /) -> DataFrame:

@@ -88,16 +88,16 @@ def is_placed(*, step: int, sample: int, seed: int) -> Column:
 
 
 def send(groups: DataFrame, /, *, bounds: DataFrame, splits: int, seed: int) -> DataFrame:
-    """Groups with the ``split`` that their draw selects; the value ``splits`` means no split.
+    """Groups with the ``split`` that their draw selects.
 
-    ``bounds`` has ``lead``, and ``bound_S`` for each split S: draws below it go to S or to a split before S.
+    ``bounds`` has ``lead``, and ``bound_S`` for each split S but the last: draws below it go to S or to a split before.
     """
-    passed = (F.col("draw") >= F.col(f"bound_{split}") for split in range(splits))
+    passed = (F.col("draw") >= F.col(f"bound_{split}") for split in range(splits - 1))
     return (
         groups.withColumn("draw", draw(seed))
         .join(F.broadcast(bounds), on="lead", how="inner")
-        .withColumn("split", reduce(add, (one.cast("int") for one in passed)))
-        .drop("draw", *(f"bound_{split}" for split in range(splits)))
+        .withColumn("split", reduce(add, (one.cast("int") for one in passed), F.lit(0)))
+        .drop("draw", *(f"bound_{split}" for split in range(splits - 1)))
     )
 
 

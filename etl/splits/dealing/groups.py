@@ -1,6 +1,6 @@
 """The assignment of whole groups: executors count them, and the driver assigns those that matter."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from etl.frames import fetched, kept, small_table
 from etl.splits.dealing.group_quotas import Groups, assign_groups
-from etl.splits.dealing.methods import Dealt, of_labels, shared_only, whole
+from etl.splits.dealing.methods import Dealt, of_labels, shared_only, used_rows, whole
 from etl.splits.dealing.shares import Shares
 from etl.splits.dealing.survey import stratum_numbers, with_strata
 from etl.splits.group_rows import (
@@ -42,13 +42,18 @@ def deal_groups(
     keep: Sequence[str],
     stack: ExitStack,
 ) -> Dealt:
-    """Assign each group to one split, as near to the quotas as whole groups allow."""
+    """Assign each group to one split, as near to the quotas as whole groups allow.
+
+    If only some images are used, they are taken first, exactly; groups are then those of the images that are used.
+    """
     is_multi, splits = LABELS in by, len(shares.ratios)
+    numbered = rows if is_multi and shares.uses_all else with_strata(spark, rows, shares.strata, by=by)
+    if not shares.uses_all:
+        numbered = rows = kept(used_rows(spark, numbered, shares, by=by, seed=plan.seed), stack=stack)
     wanted = _wanted(shares, by=by, is_multi=is_multi)
     numbers = np.array(sorted(wanted), dtype=np.int64)
     matrix = np.array([wanted[number] for number in numbers.tolist()])
     totals = {"stratum": numbers.tolist(), "total": matrix.sum(axis=1).tolist()}
-    numbered = rows if is_multi else with_strata(spark, rows, shares.strata, by=by)
     composed = numbered.transform(
         compose, totals=small_table(spark, totals, "stratum INT, total DOUBLE"), labels=LABELS if is_multi else None
     )
@@ -60,7 +65,7 @@ def deal_groups(
     stay = groups.where(fixed.isNotNull()).withColumn("split", fixed)
     columns = ["group", "strata", "counts", "split"]
     settled = sent.select(*columns).unionByName(stay.select(*columns))
-    got = _matrix(settled.transform(count_sent), numbers, splits + 1)
+    got = _matrix(settled.transform(count_sent), numbers, splits)
     placed = fetched(
         groups.where(fixed.isNull() & one_by_one).select(
             "group", "strata", "counts", draw(plan.seed + 2).alias("order")
@@ -73,18 +78,19 @@ def deal_groups(
     everywhere = settled.select("group", "split").unionByName(table)
     if total <= _BROADCAST:
         everywhere = F.broadcast(everywhere)
-    dealt = rows.join(everywhere, on="group", how="inner").where(F.col("split") < splits)
-    return _dealt(dealt.select("id", "label", "split", *keep), shares, numbers, got + images, is_multi=is_multi)
+    dealt = rows.join(everywhere, on="group", how="inner").select("id", "label", "split", *keep)
+    in_splits = (got + images).astype(np.int64).tolist()
+    return _dealt(dealt, shares, dict(zip(numbers.tolist(), in_splits, strict=True)), by=by)
 
 
 def _wanted(shares: Shares, *, by: Sequence[str], is_multi: bool) -> dict[int, list[float]]:
-    """The wanted images by stratum number, for each split and, last, for no split."""
-    images = np.array([stratum.images for stratum in shares.strata], dtype=np.int64)
-    rest = (images - shares.quotas.sum(axis=1))[:, None]
-    matrix = np.concatenate([shares.quotas, rest], axis=1)
-    if not is_multi:
-        return dict(zip(stratum_numbers(shares.strata, by=by), matrix.astype(float).tolist(), strict=True))
-    return {**of_labels(shares, matrix, is_multi=True), EVERY_IMAGE: matrix.sum(axis=0).astype(float).tolist()}
+    """The wanted images by stratum number, for each split; only of strata with images that are used."""
+    matrix = shares.quotas.astype(np.float64)
+    if is_multi:
+        found = {**of_labels(shares, matrix, is_multi=True), EVERY_IMAGE: matrix.sum(axis=0).tolist()}
+    else:
+        found = dict(zip(stratum_numbers(shares.strata, by=by), matrix.tolist(), strict=True))
+    return {number: row for number, row in found.items() if any(row)}
 
 
 def _bounds(spark: SparkSession, numbers: NDArray[np.int64], matrix: NDArray[np.float64]) -> DataFrame:
@@ -130,20 +136,17 @@ def _place(
     return assigned, brought
 
 
-def _dealt(
-    rows: DataFrame, shares: Shares, numbers: NDArray[np.int64], got: NDArray[np.float64], *, is_multi: bool
-) -> Dealt:
-    splits = len(shares.ratios)
-    by_number = dict(zip(numbers.tolist(), got[:, :splits].astype(np.int64).tolist(), strict=True))
-    if is_multi:
-        sizes = by_number.pop(EVERY_IMAGE)
-        counts = by_number
-    else:
-        matrix = got[:, :splits].astype(np.int64)
-        sizes = matrix.sum(axis=0).tolist()
-        # Strata are numbered in order, or by their labels, which ascend in the same order.
-        counts = whole(of_labels(shares, matrix, is_multi=False))
+def _dealt(rows: DataFrame, shares: Shares, got: Mapping[int, Sequence[int]], *, by: Sequence[str]) -> Dealt:
+    """``got`` has the images by stratum number and split; strata without images may be missing."""
+    none, is_multi = [0] * len(shares.ratios), LABELS in by
     planned = shared_only(rows, shares, by=[LABELS] if is_multi else ["label"])
+    if is_multi:
+        sizes = got[EVERY_IMAGE]
+        counts = {label: list(got.get(label, none)) for label in planned.counts}
+    else:
+        matrix = np.array([got.get(number, none) for number in stratum_numbers(shares.strata, by=by)], dtype=np.int64)
+        sizes = matrix.sum(axis=0).tolist()
+        counts = whole(of_labels(shares, matrix, is_multi=False))
     off = max(abs(size - ideal) for size, ideal in zip(sizes, planned.ideal_sizes, strict=True))
     worst = max(
         (abs(n - ideal) for c, row in counts.items() for n, ideal in zip(row, planned.ideals[c], strict=True)),

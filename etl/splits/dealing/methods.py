@@ -12,7 +12,7 @@ from etl.frames import fetched, small_table
 from etl.splits.dealing.choice import choice_order
 from etl.splits.dealing.label_sets import LabelSets, stratify
 from etl.splits.dealing.shares import Shares, Stratum
-from etl.splits.dealing.steps import deal
+from etl.splits.dealing.steps import deal, take_used
 from etl.splits.dealing.survey import stratum_numbers, with_strata
 from etl.splits.plan import LABELS, SplitPlan
 
@@ -64,12 +64,26 @@ def deal_strata(
     """Assign each stratum exactly by its quotas."""
     strata, splits = shares.strata, len(shares.ratios)
     numbers = stratum_numbers(strata, by=by)
-    fixed = np.array([stratum.fixed for stratum in strata], dtype=np.int64).reshape(shares.quotas.shape)
+    fixed = np.array(shares.fixed, dtype=np.int64).reshape(shares.quotas.shape)
     quotas = dict(zip(numbers, (shares.quotas - fixed).tolist(), strict=True))
     free = {number: stratum.free for number, stratum in zip(numbers, strata, strict=True) if stratum.free}
     numbered = with_strata(spark, rows, strata, by=by)
+    if "fixed" in rows.columns and not shares.uses_all:
+        numbered = used_rows(spark, numbered, shares, by=by, seed=plan.seed)
+        free = {number: sum(row) for number, row in quotas.items() if sum(row)}
     dealt = deal(spark, numbered, free=free, quotas=quotas, splits=splits, seed=plan.seed, keep=keep)
     return replace(shared_only(rows, shares, by=by), rows=dealt)
+
+
+def used_rows(spark: SparkSession, rows: DataFrame, shares: Shares, *, by: Sequence[str], seed: int) -> DataFrame:
+    """The rows that are used, of rows with their ``stratum``. Runs Spark."""
+    numbers, none = stratum_numbers(shares.strata, by=by), (0,) * len(shares.ratios)
+    used, parts = {}, {}
+    for number, stratum, fixed, total in zip(numbers, shares.strata, shares.fixed, shares.used, strict=True):
+        stay = stratum.staying or none
+        parts[number] = [*(n - kept for n, kept in zip(stratum.fixed, stay, strict=True)), stratum.free]
+        used[number] = [*(n - kept for n, kept in zip(fixed, stay, strict=True)), total - sum(fixed)]
+    return take_used(spark, rows, used=used, parts=parts, seed=seed)
 
 
 def whole(counts: Mapping[int, Sequence[float]]) -> dict[int, list[int]]:

@@ -80,12 +80,49 @@ def quotas(
         return Quotas(np.zeros((0, len(parts)), dtype=np.int64))
     fixed = fixed if fixed is not None else [[0] * len(parts)] * len(totals)
     shares = [_shares(total, parts, held) for total, held in zip(totals, fixed, strict=True)]
+    return _rounded(shares, fixed, seed=seed, margins=margins)
+
+
+def thinned(
+    parts: Sequence[Sequence[int]], totals: Sequence[int], *, least: Sequence[Sequence[int]], seed: int
+) -> NDArray[np.int64]:
+    """How many images to use of each part of each stratum, so that all parts lose the same share.
+
+    Args:
+        parts: The images of each part, by stratum. The last part has the images that may go to any split.
+        totals: The number of images to use of each stratum, at most as many as it has.
+        least: The images that must be used, in the shape of the parts; at most the total of a stratum together.
+        seed: The seed of the order that breaks ties.
+
+    Returns:
+        The numbers, int64 in the shape of the parts. Each is its ideal rounded down, because images of the last part
+        can go wherever others are missing. Only if that part has too few, others are rounded up.
+    """
+    shares = []
+    for counts, total, low in zip(parts, totals, least, strict=True):
+        more, whole = _shares(total, counts, low)
+        floors = [below + part // whole for part, below in zip(more, low, strict=True)]
+        floors[-1] = total - sum(floors[:-1])
+        is_enough = floors[-1] <= counts[-1]
+        shares.append(([n - below for n, below in zip(floors, low, strict=True)], 1) if is_enough else (more, whole))
+    return _rounded(shares, least, seed=seed).matrix
+
+
+def _rounded(
+    shares: Sequence[tuple[list[int], int]],
+    fixed: Sequence[Sequence[int]],
+    *,
+    seed: int,
+    margins: Sequence[Sequence[int]] = (),
+) -> Quotas:
+    """Round a matrix of ideals, each given as a numerator beyond ``fixed`` over the denominator of its row."""
+    splits = len(fixed[0])
     whole = lcm(*(below for _, below in shares))
     ideal = [[cell * (whole // below) for cell in row] for row, below in shares]  # of free images, in 1 / whole
-    floors = np.array([[cell // whole for cell in row] for row in ideal], dtype=np.int64).reshape(-1, len(parts))
+    floors = np.array([[cell // whole for cell in row] for row in ideal], dtype=np.int64).reshape(-1, splits)
     rests = [[cell % whole for cell in row] for row in ideal]
     random = np.random.default_rng(seed % (1 << 64))
-    order, tie_break = random.permutation(len(totals)), random.permutation(len(parts))
+    order, tie_break = random.permutation(len(shares)), random.permutation(splits)
     columns = [_dense(margin) for margin in margins]
     chain, others = _chain([_family(column, rests, whole) for column in (np.zeros_like(order), *columns)])
     weights = [(family.blocks, weight) for weight, of in ((_OF_CHAIN, chain[1:]), (1, others)) for family in of]
@@ -155,7 +192,7 @@ def _gave_way(
 
 
 def _shares(total: int, parts: Sequence[int], held: Sequence[int]) -> tuple[list[int], int]:
-    """The ideal numbers of further images by split, as numerators over a common denominator."""
+    """The ideal numbers of images beyond those held, by split, as numerators over a common denominator."""
     filling = set(range(len(parts)))
     while True:
         rest = total - sum(held[split] for split in range(len(parts)) if split not in filling)
@@ -163,23 +200,25 @@ def _shares(total: int, parts: Sequence[int], held: Sequence[int]) -> tuple[list
         over = [split for split in filling if held[split] * whole > rest * parts[split]]
         if not over:
             free = [rest * parts[split] - held[split] * whole if split in filling else 0 for split in range(len(parts))]
-            return free, whole
+            return free, max(whole, 1)
         filling.difference_update(over)
 
 
-def apportion(total: int, shares: Sequence[int], *, seed: int) -> list[int]:
+def apportion(total: int, shares: Sequence[int], *, seed: int, least: Sequence[int] | None = None) -> list[int]:
     """Divide ``total`` in proportion to ``shares``; each part is its ideal rounded down or up.
 
     ``total`` is at most the sum of the shares. The largest remainders are rounded up (Hamilton's method), ties in a
-    seeded order.
+    seeded order. Parts are at least ``least``, which sum to at most the total; the other parts share the rest.
     """
-    whole = sum(shares)
-    if not whole:
+    if not sum(shares):
         return [0] * len(shares)
+    least = least if least is not None else [0] * len(shares)
     tie_break = np.random.default_rng(seed % (1 << 64)).permutation(len(shares))
-    floors, rests = zip(*(divmod(total * share, whole) for share in shares), strict=True)
-    up = sorted(range(len(shares)), key=lambda index: (-rests[index], tie_break[index]))[: total - sum(floors)]
-    found = list(floors)
+    more, whole = _shares(total, shares, least)
+    floors, rests = zip(*(divmod(part, whole) for part in more), strict=True)
+    up = sorted(range(len(shares)), key=lambda index: (-rests[index], tie_break[index]))
+    found = [floor + below for floor, below in zip(floors, least, strict=True)]
+    up = up[: total - sum(found)]
     for index in up:
         found[index] += 1
     return found

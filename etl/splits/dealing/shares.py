@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from etl.errors import TableError
-from etl.splits.dealing.quotas import apportion, quotas
+from etl.splits.dealing.quotas import apportion, quotas, thinned
 from etl.splits.dealing.weights import some, used_images
 from etl.splits.plan import SplitPlan
 from formats.sizes import counted
@@ -23,13 +23,15 @@ from formats.sizes import counted
 class Stratum:
     """One stratum: its values, its class (-1 if strata have no class), its images.
 
-    ``fixed`` has the images that are in a split already, by split.
+    ``fixed`` has the images that must go to a split, by split, and ``staying`` those of them that are in the split that
+    is extended: they are always used.
     """
 
     values: tuple[object, ...]
     label: int
     images: int
     fixed: tuple[int, ...]
+    staying: tuple[int, ...] = ()
 
     @property
     def free(self) -> int:
@@ -39,13 +41,22 @@ class Stratum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
-    """The quota matrix: ``quotas[g]`` has the images of stratum ``g`` by split, of ``used[g]`` in all."""
+    """The quota matrix: ``quotas[g]`` has the images of stratum ``g`` by split, of ``used[g]`` in all.
+
+    ``fixed[g]`` has the images among these that must go to a split, by split.
+    """
 
     strata: Sequence[Stratum]
     ratios: tuple[Fraction, ...]
     used: Sequence[int]
+    fixed: Sequence[Sequence[int]]
     quotas: NDArray[np.int64] = field(repr=False)
     warnings: tuple[str, ...] = ()
+
+    @property
+    def uses_all(self) -> bool:
+        """Whether all images are used: no cap, limit or balance leaves any out."""
+        return all(used == stratum.images for used, stratum in zip(self.used, self.strata, strict=True))
 
     @property
     def ideals(self) -> NDArray[np.float64]:
@@ -79,7 +90,8 @@ def share(
     Each cell is its ideal rounded down or up, the total of each class is exact, and the total of each split is its
     ideal rounded down or up, as far as images that are in a split already allow it. If strata are combinations of
     columns, the number of each class in each split is also its ideal rounded down or up, and so is that of each value
-    of another column unless a warning says otherwise.
+    of another column unless a warning says otherwise. If only some images are used, those that must go to a split are
+    used at the same rate as the others, except those that stay, which are all used.
 
     Args:
         strata: The strata.
@@ -92,29 +104,41 @@ def share(
         The quotas, with warnings.
 
     Raises:
-        WeightsError: The weights do not match the classes, or leave no images.
+        WeightsError: The weights do not match the classes, leave no images, or fewer than stay.
     """
     of_class: dict[int, list[int]] = defaultdict(list)
     for index, stratum in enumerate(strata):
         of_class[stratum.label].append(index)
     counts = {label: sum(strata[index].images for index in indices) for label, indices in of_class.items()}
-    wanted = used_images(counts, plan=plan, names=names)
+    staying = [sum(stratum.staying) for stratum in strata]
+    stay = {label: sum(staying[index] for index in indices) for label, indices in of_class.items()}
+    wanted = used_images(counts, plan=plan, names=names, staying=stay)
     used = [0] * len(strata)
     for label, indices in of_class.items():
-        images = [strata[index].images for index in indices]
-        for index, number in zip(indices, apportion(wanted[label], images, seed=plan.seed), strict=True):
-            used[index] = max(number, sum(strata[index].fixed))
-    fixed = [stratum.fixed for stratum in strata]
+        images, least = zip(*((strata[index].images, staying[index]) for index in indices), strict=True)
+        found = apportion(wanted[label], images, seed=plan.seed, least=least)
+        for index, number in zip(indices, found, strict=True):
+            used[index] = number
+    fixed = _fixed(strata, used, seed=plan.seed)
     columns = sorted(by, key=lambda name: name != "label") if len(by) > 1 else []
     margins = [_numbers([stratum.values[by.index(name)] for stratum in strata]) for name in columns]
-    found = quotas(used, ratios, seed=plan.seed, fixed=fixed, margins=margins)
-    shares = Shares(strata=strata, ratios=ratios, used=used, quotas=found.matrix)
+    rounded = quotas(used, ratios, seed=plan.seed, fixed=fixed, margins=margins)
+    shares = Shares(strata=strata, ratios=ratios, used=used, fixed=fixed, quotas=rounded.matrix)
     told = [
         f"not all totals of {', '.join(by)} could be rounded together: {way.off:,} of {way.totals:,} totals of "
         f"{columns[way.margin]} in a split are off by up to {way.most:,.2f} images"
-        for way in found.gave_way
+        for way in rounded.gave_way
     ]
     return replace(shares, warnings=(*_of_counts(wanted, counts, plan, names), *_of_fixed(shares), *told))
+
+
+def _fixed(strata: Sequence[Stratum], used: Sequence[int], *, seed: int) -> list[list[int]]:
+    """The images among those used that must go to a split, by stratum and split."""
+    if all(stratum.images in (number, stratum.free) for stratum, number in zip(strata, used, strict=True)):
+        return [list(stratum.fixed) for stratum in strata]
+    parts = [(*stratum.fixed, stratum.free) for stratum in strata]
+    least = [(*(stratum.staying or [0] * len(stratum.fixed)), 0) for stratum in strata]
+    return [row[:-1] for row in thinned(parts, used, least=least, seed=seed).tolist()]
 
 
 def _numbers(values: Sequence[object]) -> list[int]:
@@ -139,14 +163,17 @@ def _of_counts(
 
 
 def _of_fixed(shares: Shares) -> list[str]:
-    """A warning if images that stay in their splits keep totals from their ideals."""
+    """Warnings if images that must go to a split are left out, or keep totals from their ideals."""
+    must, used = (sum(map(sum, each)) for each in ([stratum.fixed for stratum in shares.strata], shares.fixed))
+    told = [f"{must - used:,} of {must:,} images with a given split are left out, like others"] if used < must else []
     total = sum(shares.used)
     ideals = [total * ratio / sum(shares.ratios) for ratio in shares.ratios]
     off = [abs(size - ideal) for size, ideal in zip(shares.sizes, ideals, strict=True)]
     if max(off) < 1:
-        return []
+        return told
     asked = ", ".join(f"{float(ideal):,.1f}" for ideal in ideals)
-    return [f"because images stay in their splits, sizes are {', '.join(f'{s:,}' for s in shares.sizes)}, not {asked}"]
+    sizes = ", ".join(f"{size:,}" for size in shares.sizes)
+    return [*told, f"because images stay in their splits, sizes are {sizes}, not {asked}"]
 
 
 def check_sizes(

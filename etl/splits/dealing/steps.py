@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from etl.errors import TableError
 from etl.frames import fetched, small_table
@@ -46,6 +47,51 @@ def deal(
     return rows.transform(assign_splits, edges=_edge_table(spark, edges, splits), splits=splits, seed=seed, keep=keep)
 
 
+def take_used(
+    spark: SparkSession,
+    rows: DataFrame,
+    *,
+    used: Mapping[int, Sequence[int]],
+    parts: Mapping[int, Sequence[int]],
+    seed: int,
+) -> DataFrame:
+    """Take the rows that are used of each stratum, in the order in which `deal` assigns them.
+
+    Args:
+        spark: The session.
+        rows: ``id, label, stratum``, optionally ``fixed`` with ``stays``, and any others.
+        used: By stratum, the rows to take: those that must go to each split, and last those that may go to any.
+        parts: The rows that there are, in the same form, without those that stay. These are always taken.
+        seed: The seed of the order.
+
+    Returns:
+        The rows that are used, with the same columns.
+
+    Raises:
+        TableError: The number of rows has changed.
+    """
+    splits = max(map(len, parts.values()), default=1) - 1
+    others = [name for name in rows.columns if name not in ("id", "label")]
+    is_fixed = "fixed" in rows.columns
+    part = F.coalesce(F.col("fixed"), F.lit(splits)) if is_fixed else F.lit(splits)
+    pooled = rows.select(
+        "id",
+        "label",
+        F.struct(*others).alias("row"),
+        (F.col("stratum").cast("long") * (splits + 1) + part).alias("stratum"),
+        *([F.when(F.col("stays"), F.lit(0)).alias("fixed")] if is_fixed else []),
+    )
+
+    def numbered(counts: Mapping[int, Sequence[int]]) -> dict[int, int]:
+        return {stratum * (splits + 1) + n: rows for stratum, row in counts.items() for n, rows in enumerate(row)}
+
+    free = {pool: count for pool, count in numbered(parts).items() if count}
+    quotas = {pool: [count] for pool, count in numbered(used).items()}
+    return deal(spark, pooled, free=free, quotas=quotas, splits=1, seed=seed, keep=["row"]).select(
+        "id", "label", "row.*"
+    )
+
+
 def _find_edges(
     spark: SparkSession, dealt: DataFrame, *, free: Mapping[int, int], cuts: Sequence[tuple[int, int]], seed: int
 ) -> dict[tuple[int, int], tuple[int, bytes]]:
@@ -58,7 +104,7 @@ def _find_edges(
     while cuts:
         counted = dealt.transform(count_keys, zones=_zone_table(spark, zones), each=zones.lows.shape[1], seed=seed)
         strata, befores = zip(*cuts, strict=True)
-        cut_table = small_table(spark, {"stratum": strata, "cut": befores}, "stratum INT, cut BIGINT")
+        cut_table = small_table(spark, {"stratum": strata, "cut": befores}, "stratum BIGINT, cut BIGINT")
         found = fetched(counted.transform(find_cuts, cuts=cut_table))
         if len(found) != len(cuts):
             raise TableError(f"Wanted the rows that were counted before. Found: different rows, for {len(cuts)} cuts.")
@@ -82,7 +128,7 @@ def _untie(
     """The first rows after cuts between rows of one key. ``tied`` has, by cut, the key and the rank in it, from 0."""
     keys = sorted({(stratum, key) for (stratum, _), (key, _) in tied.items()})
     columns = dict(zip(("stratum", "key"), zip(*keys, strict=True), strict=True))
-    wanted = small_table(spark, columns, "stratum INT, key BIGINT")
+    wanted = small_table(spark, columns, "stratum BIGINT, key BIGINT")
     same: dict[tuple[int, int], list[bytes]] = defaultdict(list)
     for row in dealt.transform(find_tied, keys=wanted, seed=seed).collect():
         same[row["stratum"], row["key"]].append(bytes(row["id"]))
@@ -93,14 +139,12 @@ def _zone_table(spark: SparkSession, zones: Zones) -> DataFrame:
     columns = {"stratum": zones.strata.tolist()}
     for zone in range(zones.lows.shape[1]):
         columns |= {f"low_{zone}": zones.lows[:, zone].tolist(), f"high_{zone}": zones.highs[:, zone].tolist()}
-    return small_table(
-        spark, columns, ", ".join(f"{name} {'INT' if name == 'stratum' else 'BIGINT'}" for name in columns)
-    )
+    return small_table(spark, columns, ", ".join(f"{name} BIGINT" for name in columns))
 
 
 def _edge_table(spark: SparkSession, edges: Mapping[int, Sequence[Edge]], splits: int) -> DataFrame:
     columns: dict[str, list[int | bytes | None]] = {"stratum": list(edges)}
-    schema = ["stratum INT"]
+    schema = ["stratum BIGINT"]
     for number in range(splits):
         of_split = [of[number] for of in edges.values()]
         columns[f"choice_{number}"] = [edge and edge[0] for edge in of_split]

@@ -32,13 +32,17 @@ def survey(rows: DataFrame, *, by: Sequence[str], plan: SplitPlan, metadata: Met
     """
     columns = [*by, *(["fixed"] if "fixed" in rows.columns else [])]
     alone = F.count_if("is_alone") if "is_alone" in rows.columns else F.lit(0)
+    stays = F.count_if("stays") if "stays" in rows.columns else F.lit(0)
     counts = sums() if metadata.cache else [F.count("*").alias("rows")]
-    found = rows.groupBy(*columns).agg(*counts, alone.alias("alone")).where("rows > 0").collect()
+    found = (
+        rows.groupBy(*columns).agg(*counts, alone.alias("alone"), stays.alias("staying")).where("rows > 0").collect()
+    )
     if metadata.cache:
         check_sums(metadata, metadata.cache, found)
     _check(found, by=by, plan=plan, metadata=metadata)
     images: dict[tuple[Any, ...], int] = defaultdict(int)
     fixed: dict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0] * splits)
+    staying: dict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0] * splits)
     for row in found:
         values = tuple(tuple(v) if isinstance(v := row[name], list) else v for name in by)
         images[values] += row["rows"]
@@ -46,6 +50,7 @@ def survey(rows: DataFrame, *, by: Sequence[str], plan: SplitPlan, metadata: Met
             if row["fixed"] >= splits:
                 raise TableError(f"Wanted splits 0 to {splits - 1}. Found: images in split {row['fixed']}.")
             fixed[values][row["fixed"]] += row["rows"]
+            staying[values][row["fixed"]] += row["staying"]
     index = by.index("label") if "label" in by else None
     strata = [
         Stratum(
@@ -53,6 +58,7 @@ def survey(rows: DataFrame, *, by: Sequence[str], plan: SplitPlan, metadata: Met
             label=-1 if index is None else int(values[index]),
             images=images[values],
             fixed=tuple(fixed[values]),
+            staying=tuple(staying[values]),
         )
         for values in sorted(
             images, key=lambda values: [(value is not None, 0 if value is None else value) for value in values]

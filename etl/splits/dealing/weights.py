@@ -10,11 +10,25 @@ from etl.splits.dealing.quotas import apportion
 from etl.splits.plan import SplitPlan
 from formats.hashing import xxhash64
 
+_INSTEAD = "To make a smaller split, leave out --extend: --exclude keeps images of an earlier split out of it."
 
-def used_images(counts: Mapping[int, int], *, plan: SplitPlan, names: Mapping[int, str]) -> dict[int, int]:
-    """The number of images to use by class number, of ``counts``; ``names`` has the class names by number.
 
-    Raises `WeightsError` if the weights do not match the classes, or leave no images.
+def used_images(
+    counts: Mapping[int, int], *, plan: SplitPlan, names: Mapping[int, str], staying: Mapping[int, int] | None = None
+) -> dict[int, int]:
+    """The number of images to use by class number, of ``counts``.
+
+    Args:
+        counts: The images by class number.
+        plan: The options.
+        names: The class names by number.
+        staying: The images of each class that must be used, because they are in a split that is extended.
+
+    Returns:
+        The numbers, at least those that stay.
+
+    Raises:
+        WeightsError: The weights do not match the classes, leave no images, or fewer than stay.
     """
     labels = sorted(counts)
     totals = [counts[label] for label in labels]
@@ -26,8 +40,23 @@ def used_images(counts: Mapping[int, int], *, plan: SplitPlan, names: Mapping[in
         totals = class_totals(totals, _given_weights(labels, plan, names))
     if plan.per_class is not None:
         totals = [min(total, plan.per_class) for total in totals]
+    least = [(staying or {}).get(label, 0) for label in labels]
+    if over := [index for index, total in enumerate(totals) if total < least[index]]:
+        label, how = (
+            labels[over[0]],
+            f"--balance {plan.as_balance()}" if plan.per_class is None else f"--per-class {plan.per_class}",
+        )
+        raise WeightsError(
+            f"Wanted at least the {least[over[0]]:,} images of class {names.get(label, label)} that are in "
+            f"{plan.extend}, because --extend keeps them. Found: {totals[over[0]]:,}, by {how}. {_INSTEAD}"
+        )
     if plan.limit is not None and plan.limit < sum(totals):
-        totals = apportion(plan.limit, totals, seed=plan.seed)
+        if plan.limit < sum(least):
+            raise WeightsError(
+                f"Wanted a --limit of at least the {sum(least):,} images that are in {plan.extend}, because --extend "
+                f"keeps them. Found: {plan.limit:,}. {_INSTEAD}"
+            )
+        totals = apportion(plan.limit, totals, seed=plan.seed, least=least)
     if not any(totals):
         raise WeightsError(
             f"Wanted weights that leave at least one image. Found: none of {sum(counts.values()):,} images left."

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from etl.splits.dealing.quotas import apportion, quota_matrix, quotas
+from etl.splits.dealing.quotas import apportion, quota_matrix, quotas, thinned
 from etl.splits.dealing.weights import class_totals, random_weights
 from etl.splits.plan import parse_numbers
 
@@ -245,6 +245,46 @@ def test_totals_of_crossing_columns_are_rounded_over_many_strata(splits: int) ->
     found = quotas(totals, ratios, seed=1, margins=margins)
     assert found.gave_way == ()
     assert [unrounded(totals, ratios, margin, found.matrix) for margin in margins] == [0, 0, 0]
+
+
+@given(
+    strata=st.lists(
+        st.tuples(
+            st.lists(st.integers(0, 20), min_size=3, max_size=3), st.lists(st.fractions(0, 1), min_size=4, max_size=4)
+        ),
+        min_size=1,
+        max_size=12,
+    ),
+    seed=st.integers(0, 99),
+)
+def test_all_parts_of_a_stratum_lose_the_same_share(strata: list[tuple[list[int], list[Fraction]]], seed: int) -> None:
+    parts = [counts for counts, _ in strata]
+    least = [
+        [int(part * share) for part, share in zip(counts[:-1], held, strict=False)] + [0] for counts, held in strata
+    ]
+    totals = [
+        sum(low) + int((sum(counts) - sum(low)) * held[-1]) for (counts, held), low in zip(strata, least, strict=True)
+    ]
+    found = thinned(parts, totals, least=least, seed=seed).tolist()
+    for counts, total, low, row in zip(parts, totals, least, found, strict=True):
+        assert sum(row) == total
+        assert all(below <= used <= part for below, used, part in zip(low, row, counts, strict=True))
+        if not any(low) and sum(counts):
+            ideals = [Fraction(total * part, sum(counts)) for part in counts]
+            assert all(abs(used - ideal) < 1 for used, ideal in zip(row[:-1], ideals[:-1], strict=True))
+
+
+@given(
+    shares=st.lists(st.integers(0, 50), min_size=1, max_size=20),
+    held=st.lists(st.fractions(0, 1), min_size=21, max_size=21),
+    seed=st.integers(0, 99),
+)
+def test_apportioned_numbers_are_never_below_what_is_held(shares: list[int], held: list[Fraction], seed: int) -> None:
+    least = [int(part * kept) for part, kept in zip(shares, held, strict=False)]
+    total = sum(least) + int((sum(shares) - sum(least)) * held[-1])
+    found = apportion(total, shares, seed=seed, least=least)
+    assert sum(found) == total
+    assert all(below <= number <= part for below, number, part in zip(least, found, shares, strict=True))
 
 
 @given(total=st.integers(0, 100), shares=st.lists(st.integers(0, 50), min_size=1, max_size=20), seed=st.integers(0, 99))

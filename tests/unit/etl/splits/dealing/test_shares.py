@@ -1,6 +1,7 @@
 """Shares: what each split gets of each class, for every balance, cap and limit."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -109,6 +110,58 @@ def test_images_that_stay_count_towards_the_share_of_their_split() -> None:
     assert shares.quotas.tolist() == [[80, 20], [0, 10]]
     assert [stratum.free for stratum in strata] == [80, 0]
     assert shares.warnings == ("because images stay in their splits, sizes are 80, 30, not 88.0, 22.0",)
+
+
+PINNED = [
+    Stratum(values=(0,), label=0, images=200, fixed=(160, 40)),
+    Stratum(values=(3,), label=3, images=61, fixed=(0, 12)),
+    Stratum(values=(4,), label=4, images=13, fixed=(13, 0)),
+]
+"""A class whose images all have a split, one with a few that have, and one that is in one split."""
+
+
+@pytest.mark.parametrize(
+    ("options", "used", "quotas"),
+    [
+        ({"per_class": 30}, [30, 30, 13], [[24, 6], [24, 6], [13, 0]]),
+        ({"limit": 55}, [40, 12, 3], [[32, 8], [10, 2], [3, 0]]),
+        ({"balance": "uniform"}, [13, 13, 13], None),
+        ({"balance": (Fraction(0), Fraction(2), Fraction(1))}, [0, 26, 13], None),
+    ],
+)
+def test_caps_and_weights_hold_for_images_with_a_given_split(
+    options: dict[str, object], used: list[int], quotas: list[list[int]] | None
+) -> None:
+    shares = share(PINNED, ratios=TWO, plan=plan(**options), names=NAMES)
+    assert shares.quotas.sum(axis=1).tolist() == used
+    for stratum, total, fixed, row in zip(PINNED, used, shares.fixed, shares.quotas.tolist(), strict=True):
+        assert all(0 <= part <= quota for part, quota in zip(fixed, row, strict=True))
+        assert all(
+            abs(part - held * total / stratum.images) < 1 for part, held in zip(fixed, stratum.fixed, strict=True)
+        )
+        assert 0 <= total - sum(fixed) <= stratum.free
+    if quotas is not None:
+        assert shares.quotas.tolist() == quotas
+    assert any(f" of {225:,} images with a given split are left out" in warning for warning in shares.warnings)
+
+
+def test_images_of_a_split_that_is_extended_are_used_or_the_cap_is_refused() -> None:
+    strata = [replace(stratum, staying=stratum.fixed) for stratum in PINNED]
+    extends = {"extend": "splits/old"}
+    shares = share(strata, ratios=TWO, plan=plan(limit=240, **extends), names=NAMES)
+    assert shares.quotas.sum(axis=1).tolist() == [200, 27, 13]  # the others share what is left
+    assert [tuple(row) for row in shares.fixed] == [stratum.fixed for stratum in strata]
+    for options, message in (
+        (
+            {"limit": 224},
+            r"a --limit of at least the 225 images that are in splits/old.* Found: 224\. .*leave out --ext",
+        ),
+        ({"per_class": 199}, r"the 200 images of class ant that are in splits/old.* Found: 199, by --per-class 199\."),
+        ({"balance": "uniform"}, r"the 200 images of class ant .* Found: 13, by --balance uniform\."),
+        ({"balance": (Fraction(1), Fraction(1), Fraction(0))}, "of class ant .* Found: 61, by --balance 1,1,0"),
+    ):
+        with pytest.raises(WeightsError, match=message):
+            share(strata, ratios=TWO, plan=plan(**options, **extends), names=NAMES)
 
 
 def test_classes_that_do_not_reach_every_split_are_reported_or_refused() -> None:
