@@ -86,7 +86,7 @@ def add_picture_options(group: argparse._ArgumentGroup) -> None:
 def add_check_option(group: argparse._ArgumentGroup) -> None:
     """Add ``--check`` for the images that are read."""
     group.add_argument("--check", choices=get_args(Check), default="header",
-        help="how to check images; full decodes them (default: header)")  # fmt: skip
+        help="how to check images: header and end, all pixels, or not at all (default: header)")  # fmt: skip
 
 
 def add_column_options(add: Callable[..., Any], *, otherwise: str = "") -> None:

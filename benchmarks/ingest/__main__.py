@@ -24,6 +24,7 @@ from benchmarks.harness.pictures import PICTURE_BYTES, Planted, plant_empty, pla
 from benchmarks.harness.processes import SparkMemory, quarter_peaks, run_process, worker
 from benchmarks.harness.results import PLACE, Row, tell
 from benchmarks.ingest.baselines import connector, one_at_a_time, usual_way
+from benchmarks.ingest.damage import seconds_of_checks
 from benchmarks.ingest.fixture import IngestFixture, Run, describe, ingest_fixture
 from benchmarks.ingest.plot import draw
 
@@ -49,12 +50,14 @@ FIGURES = Figures(
         11: Figure(
             "--resume over 60,000 pictures that are all there, times as fast as the first run", ">=", 10, needs=_LONGER
         ),
+        12: Figure("--check full of JPEGs, time over Pillow's decoder, which tells no warnings", "<=", 1.2),
     }
 )
 WRITTEN = (1, 2, 3, 4, 11)
 PASSED = (5, 6)
 LISTED = ((7, 8), (9, 10))
 """In many folders, and in one."""
+CHECKED = (12,)
 
 
 @dataclass(frozen=True)
@@ -74,11 +77,12 @@ class Scale:
     memory_bytes: int = 5_000_000_000
     listed: int = 1_000_000
     folders: int = 1_000
+    checked: int = 320
     disk_bytes: int = 12_000_000_000
 
 
 FULL = Scale()
-QUICK = Scale(1_000, 3, 3, 1_000, 40, 3_000, 5_000, 500_000_000, 30_000, 30, 3_000_000_000)
+QUICK = Scale(1_000, 3, 3, 1_000, 40, 3_000, 5_000, 500_000_000, 30_000, 30, 64, 3_000_000_000)
 
 Speeds = dict[str, list[float]]
 
@@ -183,12 +187,24 @@ def rows_of_listing(folder: Path, scale: Scale, numbers: Collection[int], *, fol
     return {number: FIGURES.value_row(number, value, note=text) for number, value, text in found}
 
 
+def rows_of_checks(scale: Scale) -> dict[int, Row]:
+    """Check generated JPEGs, which needs no server."""
+    tell(f"checks of {scale.checked} JPEGs of 500 x 375")
+    seconds = seconds_of_checks(scale.checked, rounds=5)
+    header = statistics.median(seconds["header"])
+    note = (
+        f"{scale.checked} JPEGs of 500 x 375, 8 kinds, 4 qualities, in seconds a picture; --check header {header:.5f}"
+    )
+    return {12: FIGURES.ratio_row(12, seconds["full"], seconds["pillow"], note=note)}
+
+
 def measure(parts: Parts, folder: Path) -> Draw:
     """Measure the requested rows."""
     scale = QUICK if parts.is_quick else FULL
     require_room(folder, bytes=scale.disk_bytes, files=scale.listed + scale.resumed + scale.pictures)
     speeds: Speeds = {}
     samples: list[tuple[float, float]] = []
+    parts.measure_whole(CHECKED, partial(rows_of_checks, scale))
     parts.measure(WRITTEN, partial(rows_of_writing, folder, scale, speeds))
     parts.measure_whole(PASSED, partial(rows_of_memory, folder, scale, samples))
     for numbers, folders in zip(LISTED, (scale.folders, 1), strict=True):

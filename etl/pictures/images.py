@@ -5,15 +5,19 @@ import re
 import struct
 import threading
 import warnings
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import simplejpeg
 from PIL import Image
 
 from etl.errors import one_line
-from etl.pictures.headers import MAGIC, exif_orientation, jpeg_ends, look
+from etl.pictures import foreign
+from etl.pictures.endings import end_of, what_follows
+from etl.pictures.headers import MAGIC, Look, exif_orientation, look
 from etl.pictures.plan import Check
 
 FORMATS = ("JPEG", "PNG", "TIFF", "BMP", "WEBP", "JPEG2000", "PNM")
@@ -43,6 +47,9 @@ _OTHERS = ("GIF", "ICO", "PSD", "AVIF", "SGI", "PCX")  # formats that messages n
 _PILLOW_NAMES = ("JPEG", "PNG", "TIFF", "BMP", "WEBP", "JPEG2000", "PPM", *_OTHERS)
 _STRIPS = ((273, 279), (324, 325))  # TIFF: offsets and lengths of strips, of tiles
 _ROOM = 16_000_000
+_HOLE = bytes(64)
+"""So many zeros are rare in coded pixels, and frequent where a part of a file was never written."""
+
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -92,32 +99,40 @@ class Header:
 
 
 def read_header(data: bytes, *, check: Check = "header") -> Header:
-    """Check a whole file. Raises `RejectedError` if it is empty, no image, in another format, too large or truncated.
+    """Check a whole file. Raises `RejectedError` if it is not a whole image in one of `FORMATS`.
 
-    With ``full``, all pixels are decoded too (of the first image if there are several). This finds what Pillow's
-    decoders find: much in PNG, but libjpeg fills in what it cannot read inside a JPEG. With ``none``, only empty files
-    are rejected.
+    With ``header``, the header must be readable, and the file must end as its format ends: padding may follow, and what
+    the file itself announces, such as the other pictures of a camera. Images in doubt are decoded: those with an
+    unusual header, or with a hole of zeros.
+
+    With ``full``, all pixels are decoded (of the first image if there are several), so that damage inside is found as
+    far as a decoder can notice it. Warnings of the JPEG decoder count, and so do the checksums of PNG. With ``none``,
+    only empty files are rejected.
     """
     if not data:
         raise RejectedError("empty")
     found = look(data)
     if check == "none":
-        return Header(*found) if found else _whatever(data)
-    if found and check == "header":
+        return _seen(found) if found else _whatever(data)
+    if found and check == "header" and data.find(_HOLE, found.start, found.end) < 0:
         if found.width * found.height > MAX_PIXELS:
             raise RejectedError("too many pixels", f"{found.width} x {found.height}")
-        return Header(*found)
+        _check_rest(found.format, data, found.end)
+        return _seen(found)
     with open_picture(data) as image:
-        header = _header(image)
+        header = _seen(found) if found else _header(image)
         if header.format not in FORMATS:
             raise RejectedError(f"unsupported format {header.format}")
         if header.format == "PNM" and not MAGIC.match(data):
             raise RejectedError("unsupported format PFM")
-        if check == "full" or not _has_end(header.format, data, image):
-            image.draft(None, (1, 1))  # a JPEG is still read to its end, but gives 64 times fewer pixels
+        end = found.end if found else end_of(header.format, data)
+        if end is None:
+            raise RejectedError("truncated", f"the file ends before its {header.format} ends")
+        _check_rest(header.format, data, end)
+        if check == "full" or found or not _is_whole(header.format, data, image):
             with room(image):
-                decode(image)
-    return Header(*found) if found else header
+                _decode_strictly(header.format, data, image)
+    return header
 
 
 def disagrees(path: bytes, format: str) -> bool:
@@ -140,6 +155,8 @@ def open_picture(data: bytes) -> Iterator[Image.Image]:
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise RejectedError("too many pixels", stable_line(error)) from None
     except DAMAGE:
+        if name := foreign.name_of(data):
+            raise RejectedError(f"unsupported format {name}") from None
         if MAGIC.match(data):
             raise RejectedError("damaged", "it starts like an image, but its header cannot be read") from None
         raise RejectedError("not an image") from None
@@ -217,18 +234,52 @@ def _whatever(data: bytes) -> Header:
         return Header("", None, None)
 
 
-def _has_end(name: str, data: bytes, image: Any) -> bool:
-    """Whether the file has the end mark of its format. False means only that there is doubt."""
-    match name:
-        case "JPEG2000":
-            return jpeg_ends(data)
-        case "BMP":
-            return 54 < int.from_bytes(data[2:6], "little") <= len(data)
-        case "TIFF":
-            try:
-                tags = image.tag_v2
-                ends = [a + n for at, size in _STRIPS if at in tags for a, n in zip(tags[at], tags[size], strict=True)]
-            except DAMAGE:
-                return False
-            return bool(ends) and max(ends) <= len(data)
-    return False
+def _seen(found: Look) -> Header:
+    return Header(found.format, found.width, found.height, found.orientation)
+
+
+def _check_rest(format: str, data: bytes, end: int) -> None:
+    rest = what_follows(format, data, end)
+    if rest is not None:
+        raise RejectedError("more than one picture", f"after the {format} comes {rest}")
+
+
+def _is_whole(format: str, data: bytes, image: Any) -> bool:
+    """Whether all pixels must be there, as their end is known. False means only that there is doubt."""
+    if format == "TIFF":
+        try:
+            tags = image.tag_v2
+            ends = [a + n for at, size in _STRIPS if at in tags for a, n in zip(tags[at], tags[size], strict=True)]
+        except DAMAGE:
+            return False
+        return bool(ends) and max(ends) <= len(data)
+    return format in ("BMP", "JPEG2000")
+
+
+def _decode_strictly(format: str, data: bytes, image: Image.Image) -> None:
+    """Decode all pixels of an opened image; what its decoder only warns of is an error too. Raises `RejectedError`."""
+    if format == "PNG":
+        _check_sums(data)
+    if format == "JPEG":
+        image.draft(None, (1, 1))  # all of the file is read, but only every eighth pixel in each direction computed
+        colours = "CMYK" if image.mode == "CMYK" else "GRAY"
+        try:
+            simplejpeg.decode_jpeg(data, colours, fastdct=True, fastupsample=True, min_height=1, min_width=1)
+            return
+        except DAMAGE as error:
+            line = stable_line(error)
+            if "subsampling" not in line:
+                raise RejectedError("truncated" if "remature end" in line else "damaged", line) from None
+    decode(image)  # also a JPEG of a rare subsampling, which only Pillow reads
+
+
+def _check_sums(data: bytes) -> None:
+    at = 8
+    while at < len(data):
+        length, kind = struct.unpack_from(">I4s", data, at)
+        after = at + 8 + length
+        if zlib.crc32(memoryview(data)[at + 4 : after]) != int.from_bytes(data[after : after + 4]):
+            raise RejectedError("damaged", f"the checksum of the part {kind.decode()} at byte {at:,} is wrong")
+        if kind == b"IEND":
+            return
+        at = after + 4

@@ -57,18 +57,6 @@ def test_cut_off_pictures_are_rejected_as_truncated(name: str, share: float) -> 
     assert reason.startswith(("truncated: ", "damaged: ")), reason
 
 
-@pytest.mark.parametrize("name", PICTURES)
-def test_trailing_bytes_after_a_picture_are_ignored(name: str) -> None:
-    assert read_header(PICTURES[name] + b"\0" * 500).format == name
-
-
-def test_a_jpeg_with_two_pictures_is_accepted() -> None:
-    buffer = io.BytesIO()
-    first, second = Image.new("RGB", (8, 8)), Image.new("RGB", (8, 8), "red")
-    first.save(buffer, "MPO", save_all=True, append_images=[second])
-    assert read_header(buffer.getvalue()).format == "JPEG"
-
-
 @pytest.mark.parametrize("mode", ["L", "RGBA", "CMYK"])
 def test_other_colour_modes_are_accepted(mode: str) -> None:
     kind = "PNG" if mode == "RGBA" else "JPEG"
@@ -103,21 +91,25 @@ def test_forty_megapixels_are_accepted_and_decompression_bombs_are_not() -> None
 @pytest.mark.parametrize("mode", ["L", "RGB", "CMYK"])
 def test_usual_jpegs_are_read_without_the_decoder(mode: str, options: dict[str, Any]) -> None:
     data = _picture("JPEG", mode=mode, **options)
-    assert look(data) == ("JPEG", 40, 30, 6 if "exif" in options else 1)
-    assert look(data + b"\0\0") == look(data)
+    found = look(data)
+    assert found
+    assert found[:4] == ("JPEG", 40, 30, 6 if "exif" in options else 1)
+    assert found.end == len(data)
+    assert look(data + b"\0\0") == found
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "P", "LA", "RGB", "RGBA", "I;16"])
 def test_usual_pngs_are_read_without_the_decoder(mode: str) -> None:
     buffer = io.BytesIO()
     Image.new(mode, (40, 30)).save(buffer, "PNG", exif=exif(3))
-    assert look(buffer.getvalue()) == ("PNG", 40, 30, 3)
+    assert (look(buffer.getvalue()) or ())[:4] == ("PNG", 40, 30, 3)
 
 
 @pytest.mark.parametrize("options", [{}, {"lossless": True}, {"exif": exif(8)}, {"lossless": True, "exif": exif(8)}])
 @pytest.mark.parametrize("mode", ["RGB", "RGBA"])
 def test_usual_webps_are_read_without_the_decoder(mode: str, options: dict[str, Any]) -> None:
-    assert look(_picture("WEBP", mode=mode, **options)) == ("WEBP", 40, 30, 8 if "exif" in options else 1)
+    found = look(_picture("WEBP", mode=mode, **options))
+    assert (found or ())[:4] == ("WEBP", 40, 30, 8 if "exif" in options else 1)
 
 
 @pytest.mark.parametrize("name", ["PNG", "WEBP"])
