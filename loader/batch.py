@@ -25,7 +25,7 @@ class Batch:
         positions: Positions in the split, int64 ``(b,)``.
         epoch: The number of the epoch.
         step: The number of the batch in the epoch, from 0; the same on all ranks.
-        repeats: How many samples at the end repeat the sample before them, to fill the batch.
+        repeats: How many samples at the end repeat other samples of the epoch, to fill the batch.
         label_blobs: The encoded masks or label arrays, if the split has them; ``b`` byte strings, or none.
         metadata: For each requested metadata column, its ``b`` values.
         features: For each requested feature, an array of its type: ``(b,)``, or float32 ``(b, N)`` for a vector.

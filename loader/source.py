@@ -65,12 +65,13 @@ class Source:
     the same ``batch_size``, ``world_size``, ``seed`` and policy::
 
         order    0 1 2  3 4 5 | 6 7 8  9 10 11 | 12 13 14 15      16 samples, batch_size=3, world_size=2
-        rank 0   0 1 2        | 6 7 8          | 12 13            PARTIAL; 12 13 13 with FILL, nothing with DROP
-        rank 1          3 4 5 |        9 10 11 |       14 15      PARTIAL; 14 15 15 with FILL, nothing with DROP
+        rank 0   0 1 2        | 6 7 8          | 12 13            PARTIAL; 12 13 0 with FILL, nothing with DROP
+        rank 1          3 4 5 |        9 10 11 |       14 15      PARTIAL; 14 15 1 with FILL, nothing with DROP
 
-    PARTIAL delivers every sample exactly once per epoch, over all ranks. FILL repeats the last sample of a rank until
-    its batch is full, as DALI does. DROP leaves out the last global batch if it is not full. With FILL and DROP, all
-    ranks have the same number of full batches.
+    PARTIAL delivers every sample exactly once per epoch, over all ranks: use it for evaluation. FILL repeats samples
+    until the last batch of each rank is full: different ones, so that none comes three times, unless there are fewer
+    than one batch of all ranks. `repeats` has their number, and so has each batch. DROP leaves out the last global
+    batch if it is not full. With FILL and DROP, all ranks have the same number of full batches.
 
     Batches come in this order. With ``in_order=False``, a batch has the samples that have arrived. A sample never
     overtakes one of its rank that is 4,096 or more places ahead of it, and never the end of an epoch.
@@ -87,11 +88,11 @@ class Source:
     **Failures.** A failed read is repeated, and a slow one is sent a second time, until ``timeout`` seconds have passed
     since the first attempt. A missing or empty image ends the epoch with an error. With ``on_missing="skip"`` it is
     left out and recorded in `skipped`: PARTIAL then has a smaller batch, or none if nothing is left of it. FILL and
-    DROP repeat the last sample, so that all ranks keep the same number of batches. If more than ``max_missing`` of an
-    epoch is missing, `MissingImageError` is raised as soon as that is certain. Where ranks or workers each see a part,
-    one fails if its part misses more than chance explains. Images that were deleted with ``jobs/delete.py`` or
-    ``ingest.py --prune`` raise `DeletedImageError`, or are left out in the same way; they do not count towards
-    ``max_missing``.
+    DROP repeat samples of the batch in turn, so that all ranks keep the same number of batches. If more than
+    ``max_missing`` of an epoch is missing, `MissingImageError` is raised as soon as that is certain. Where ranks or
+    workers each see a part, one fails if its part misses more than chance explains. Images that were deleted with
+    ``jobs/delete.py`` or ``ingest.py --prune`` raise `DeletedImageError`, or are left out in the same way; they do not
+    count towards ``max_missing``.
 
     A pickled source has its options (with any passwords), its split and the loaded state. After unpickling, it starts
     from that state.
@@ -220,6 +221,11 @@ class Source:
     def samples(self) -> int:
         """The number of samples of a full epoch on this rank, including those that FILL repeats."""
         return self.plan.whole.samples
+
+    @property
+    def repeats(self) -> int:
+        """The number of samples that FILL repeats in a full epoch on this rank; 0 with other policies."""
+        return self.plan.whole.repeats(len(self) - 1)
 
     def connect(self) -> None:
         """Connect now rather than at the first use. Errors of access and of tables are raised here."""

@@ -63,8 +63,9 @@ class RemoteDataset(Base):
         rank: The number of this rank, from 0. Give both ``rank`` and ``world_size``, or neither: then they are
             detected.
         world_size: The number of ranks.
-        last_batch_policy: How an epoch ends. By default "PARTIAL", each sample once, on one rank, and "FILL", which
-            repeats a few samples, on several.
+        last_batch_policy: How an epoch ends; see `loader.Source`. By default "PARTIAL", each sample once, on one rank.
+            On several ranks "FILL", so that they have the same number of batches: it repeats `repeats` samples, less
+            than one batch on each rank. Use "PARTIAL" for evaluation.
         mix: Samples that each stream shuffles; see `loader.ShardSource`.
         streams: Parts that a rank reads in parallel.
         memory_budget: Bytes that may be read ahead and in flight.
@@ -135,6 +136,11 @@ class RemoteDataset(Base):
     def __len__(self) -> int:
         """The batches of a pass on this rank, over all workers; without `batched`, the samples."""
         return len(self._source) if self._last is None else min(len(self._source), self._last)
+
+    @property
+    def repeats(self) -> int:
+        """The samples that a pass repeats on this rank, at the end of its last batch; 0 unless the policy is "FILL"."""
+        return self._source.repeats if self._last is None or self._last >= len(self._source) else 0
 
     @property
     def classes(self) -> list[str]:

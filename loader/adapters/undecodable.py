@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import cycle, islice
 from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
@@ -29,8 +30,8 @@ def left_out(
 ) -> Batch | None:
     """The batch without the samples at some places, which the source records; None if nothing is left of it.
 
-    With a policy that fills batches, its last sample is repeated until it is full, or the last one of the batch
-    ``before``. Raises `DecodeError` if there is none.
+    With a policy that fills batches, its samples are repeated in turn until it is full, or those of the batch
+    ``before``. Raises `DecodeError` if there are none.
     """
     is_padded = source.last_batch_policy != "PARTIAL"
     kept = [place for place in range(len(batch)) if place not in {*places}]
@@ -45,10 +46,9 @@ def left_out(
     if not is_padded:
         return _taken(batch, kept) if kept else None
     if kept:
-        kept += kept[-1:] * (len(batch) - len(kept))
-        return replace(_taken(batch, kept), repeats=len(batch) - fresh)
+        return replace(_taken(batch, [*islice(cycle(kept), len(batch))]), repeats=len(batch) - fresh)
     assert before is not None
-    again = _taken(before, [len(before) - 1] * len(batch))
+    again = _taken(before, [*islice(cycle(range(len(before))), len(batch))])
     return replace(again, step=batch.step, repeats=len(batch), delivered=batch.delivered)
 
 

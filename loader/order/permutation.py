@@ -23,14 +23,15 @@ class Sharding:
 
         step            0            1            2            3
         places   0 1 2  3 4 5 | 6 7 8 9 10 11 | 12 13 14 15 16 17 | 18 19 20 21
-        rank 0   0 1 2        | 6 7 8         | 12 13 14          | 18 19          PARTIAL; FILL: 18 19 19
-        rank 1          3 4 5 |       9 10 11 |          15 16 17 |       20 21    PARTIAL; FILL: 20 21 21
+        rank 0   0 1 2        | 6 7 8         | 12 13 14          | 18 19          PARTIAL; FILL: 18 19 0
+        rank 1          3 4 5 |       9 10 11 |          15 16 17 |       20 21    PARTIAL; FILL: 20 21 1
 
     The last, partial global batch of ``m`` places is divided evenly, ``m * (r + 1) // W - m * r // W`` places to rank
     ``r``: over the epoch each rank gets as many samples as DALI's readers give to a shard. With PARTIAL and ``m`` below
-    ``W`` some ranks get none, and have one step less. FILL repeats a rank's last place until its batch is full, as
-    DALI's readers do with ``pad_last_batch``; DROP leaves the partial global batch out. With both, all ranks have the
-    same number of steps, and only full batches.
+    ``W`` some ranks get none, and have one step less. FILL repeats as many places as the last batches lack, as DALI's
+    readers do with ``pad_last_batch``, but different ones: those with which the epoch began. So no place comes three
+    times, unless there are fewer places than one global batch. DROP leaves the partial global batch out. With both, all
+    ranks have the same number of steps, and only full batches.
     """
 
     rows: int
@@ -82,13 +83,24 @@ class Sharding:
         return whole + (rest > 0 and self.last_batch_policy != "DROP")
 
     def places(self, step: int, /) -> NDArray[np.int64]:
-        """The places of this rank's batch at one step: int64 ``(b,)``, ascending. Raises IndexError past the end."""
+        """The places of this rank's batch at one step: int64 ``(b,)``, ascending, then those that FILL repeats.
+
+        Raises IndexError past the end.
+        """
         if not 0 <= step < self.steps:
             raise IndexError(f"Wanted a step from 0 to {self.steps - 1}. Found: {step}")
-        numbers = np.arange(step * self.batch_size, min((step + 1) * self.batch_size, self.samples), dtype=np.int64)
-        if not self._dealt:  # fewer rows than ranks, and FILL
-            return np.zeros_like(numbers)
-        return self.own(np.minimum(numbers, self._dealt - 1))
+        begin = step * self.batch_size
+        end = min(begin + self.batch_size, self.samples) - self.repeats(step)
+        return np.concatenate([self.own(np.arange(begin, end, dtype=np.int64)), self.repeated(step, self.rows)])
+
+    def repeated(self, step: int, rows: int, /) -> NDArray[np.int64]:
+        """The places that FILL repeats at the end of this step's batch: int64 ``(repeats,)``.
+
+        Of all that the ranks repeat, this rank's follow those of the ranks before it. ``rows`` are the places of the
+        whole epoch, so that they are the same if a rest of the epoch is distributed.
+        """
+        before = self.rank * self.batch_size - self.rows % self.global_batch_size * self.rank // self.world_size
+        return np.arange(before, before + self.repeats(step), dtype=np.int64) % rows
 
     def own(self, numbers: NDArray[np.int64], /) -> NDArray[np.int64]:
         """The places of this rank's samples by their number, 0 for its first of the epoch, without those that FILL
@@ -104,7 +116,7 @@ class Sharding:
         return firsts + shares + inside
 
     def repeats(self, step: int, /) -> int:
-        """How many places at the end of this step's batch FILL has repeated; 0 with other policies."""
+        """How many places at the end of this step's batch FILL repeats; 0 with other policies."""
         return max(0, min((step + 1) * self.batch_size, self.samples) - self._dealt)
 
     @property

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from loader.errors import StateError
 from loader.order.permutation import LastBatchPolicy, Sharding, epoch_order
 from loader.order.plan import check_same, check_steps
-from loader.order.state import Share, State
+from loader.order.state import Left, Share, State
 
 _PLACES_AT_ONCE = 1 << 14
 """Places of an order that are computed together: a call takes milliseconds for this many as for a few."""
@@ -21,8 +21,8 @@ _PLACES_AT_ONCE = 1 << 14
 class Step:
     """A batch to be read: ``positions`` in the split, int64 ``(b,)``.
 
-    The last ``repeats`` of them repeat the one before, or, if these are all, a sample of an earlier batch. ``number``
-    counts the epoch's batches from 0, the same on all ranks.
+    The last ``repeats`` of them repeat samples of earlier batches of any rank. ``number`` counts the epoch's batches
+    from 0, the same on all ranks.
     """
 
     number: int
@@ -78,7 +78,7 @@ class Schedule:
         wanted = range(offset, sharding.steps, every)
         for start in range(0, len(wanted), at_once):
             steps = wanted[start : start + at_once]
-            places = [left(sharding.places(step)) for step in steps]
+            places = [self._places(left, sharding, step) for step in steps]
             if order is not None:
                 places = np.split(order(np.concatenate(places)), np.cumsum([len(one) for one in places[:-1]]))
             for step, positions in zip(steps, places, strict=True):
@@ -138,6 +138,13 @@ class Schedule:
             global_batch_size=self.batch_size * self.world_size,
             rows=self.rows,
         )
+
+    def _places(self, left: Left, sharding: Sharding, step: int) -> NDArray[np.int64]:
+        """The places of a batch in the epoch's order."""
+        found = left(sharding.places(step))
+        if repeats := sharding.repeats(step):
+            found[-repeats:] = sharding.repeated(step, self.rows)
+        return found
 
     def _sharding(self, rows: int) -> Sharding:
         return Sharding(rows, self.batch_size, self.rank, self.world_size, self.last_batch_policy)

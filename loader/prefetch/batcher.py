@@ -8,6 +8,7 @@
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import cycle, islice
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -23,8 +24,8 @@ Ids: TypeAlias = Callable[[NDArray[np.int64]], NDArray[np.uint8]]
 class Sample:
     """One image to be read: ``id`` in 16 bytes, ``number`` on this rank, from 0 on, in what the epoch has left.
 
-    ``is_repeat``: it was read before, and only fills a batch for FILL. The result of reading is in ``image``, ``label``
-    and ``metadata``, or in ``error``. ``is_skipped``: it is left out.
+    ``is_repeat``: it is delivered in another batch, too, and only fills this one for FILL. The result of reading is in
+    ``image``, ``label`` and ``metadata``, or in ``error``. ``is_skipped``: it is left out.
     """
 
     __slots__ = ("begun", "epoch", "error", "id", "image", "is_here", "is_repeat", "is_skipped", "label", "metadata",
@@ -44,7 +45,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """A complete batch, number ``number`` of the epoch: its samples, of which the last is repeated to fill it.
+    """A complete batch, number ``number`` of the epoch: its samples, of which the last ``repeats`` fill it.
 
     ``skipped`` are the samples that should have been in it. With it, all samples with numbers below ``end`` but the
     ``late`` ones have been delivered.
@@ -107,20 +108,20 @@ class _Batches:
         return self._is_padded and not self._last and all(sample.is_skipped for sample in found)
 
     def _fill(self, number: int, found: list[Sample], *, end: int, late: tuple[int, ...] = ()) -> Filled:
-        """A batch of these samples. If padded, it is filled with its last sample, or with the last one before it; the
-        first batches may have none, and are filled with the first sample after them.
+        """A batch of these samples. If padded, it is filled with its own samples in turn, or with the last one before
+        it; the first batches may have none, and are filled with the first sample after them.
         """
         _check(found)
         samples = [sample for sample in found if not sample.is_skipped]
-        skipped = [sample for sample in found if sample.is_skipped]
+        skipped = [sample for sample in found if sample.is_skipped and not sample.is_repeat]
         repeats = sum(sample.is_repeat for sample in samples)
         if self._is_padded and len(samples) < self._batch_size:
-            last = samples[-1:] or self._last
-            if not last:
-                assert skipped[-1].error is not None
-                raise skipped[-1].error
+            fillers = samples or self._last
+            if not fillers:
+                assert found[-1].error is not None
+                raise found[-1].error
             again = self._batch_size - len(samples)
-            samples, repeats = samples + last * again, repeats + again
+            samples, repeats = [*samples, *islice(cycle(fillers), again)], repeats + again
         self._last = samples[-1:] or self._last
         return Filled(number, samples, repeats, skipped, end, late)
 
@@ -285,13 +286,10 @@ class _Samples:
         return self._left.popleft() if self._left else None
 
     def _of(self, step: Step) -> Iterator[Sample]:
-        """The samples of a step. Repeated samples are read once; one of another batch is read again if the step has no
-        other.
-        """
+        """The samples of a step; those that repeat samples of other batches are read again."""
         fresh = len(step.positions) - step.repeats
-        positions = step.positions[: max(1, fresh)]
-        packed = self._ids(positions).tobytes()
-        for place, position in enumerate(positions.tolist()):
+        packed = self._ids(step.positions).tobytes()
+        for place, position in enumerate(step.positions.tolist()):
             yield Sample(packed[16 * place : 16 * place + 16], self._count + place, position, place >= fresh)
         self._count += self._batch_size
 

@@ -14,9 +14,10 @@ So ranks read different pieces, and so do k workers that take every k-th batch, 
 order is the same for any number of workers. Only pieces at the ends of parts are read twice.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import cycle, islice
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -168,8 +169,8 @@ class ShardStep:
     """One batch to be read: the piece of each sample, and its number in the piece.
 
     ``opened`` are pieces that are used from this batch on. A reader may drop a piece when these samples were taken;
-    when all samples of a piece were distributed, it is not needed again in this epoch. The last ``repeats`` samples
-    repeat an earlier one. ``number`` counts the epoch's batches from 0, the same on all ranks.
+    when all samples of a piece were distributed, it is not needed again in this epoch, except for the last ``repeats``
+    samples, which repeat earlier ones. ``number`` counts the epoch's batches from 0, the same on all ranks.
     """
 
     number: int
@@ -186,11 +187,9 @@ def steps(deal: Deal, order: EpochOrder, rank: int, *, first: int, begin: int, e
     feeds = [_feed(deal, order, rank, stream, wanted) for stream in range(deal.streams)]
     held: list[tuple[list[int], list[int]]] = [([], []) for _ in feeds]
     _, fresh = deal.stretch(rank)
-    last: tuple[int, int] | None = None
     for step in wanted:
         stream = step % deal.streams
         count = max(0, min(size, fresh - step * size))
-        lacking = size - count if deal.last_batch_policy == "FILL" else 0
         pieces, insides = held[stream]
         opened: list[Opened] = []
         while len(pieces) < count:
@@ -200,14 +199,11 @@ def steps(deal: Deal, order: EpochOrder, rank: int, *, first: int, begin: int, e
             opened += uses
         taken, at = pieces[:count], insides[:count]
         del pieces[:count], insides[:count]
+        lacking = size - count if deal.last_batch_policy == "FILL" else 0
         if lacking:
-            if not taken:
-                taken, at, opened = _one_again(deal, order, rank, last, opened)
-                lacking -= 1
-                yield ShardStep(first + step, taken + taken * lacking, at + at * lacking, opened, size)
-                continue
-            taken, at = taken + taken[-1:] * lacking, at + at[-1:] * lacking
-        last = (taken[-1], at[-1]) if taken else last
+            again = _repeated(deal, order, rank, dict.fromkeys(zip(taken, at, strict=True)), lacking)
+            taken, at = [*taken, *(piece for piece, _ in again)], [*at, *(inside for _, inside in again)]
+            opened += [Opened(piece, [inside], 0) for piece, inside in again]
         yield ShardStep(first + step, taken, at, opened, lacking)
 
 
@@ -236,15 +232,20 @@ def _feed(
         yield pieces.tolist(), insides.tolist(), opened
 
 
-def _one_again(
-    deal: Deal, order: EpochOrder, rank: int, last: tuple[int, int] | None, opened: list[Opened]
-) -> tuple[list[int], list[int], list[Opened]]:
-    """The sample that fills a batch without own samples of the rank: its last one, or the first of all that are
-    left.
+def _repeated(
+    deal: Deal, order: EpochOrder, rank: int, own: Collection[tuple[int, int]], lacking: int
+) -> list[tuple[int, int]]:
+    """The samples, piece and number in it, that fill a rank's last batch: different ones, as far as there are any.
+
+    They are the first ones of the rank's own part, without those of the batch, which then follow. A rank without a part
+    takes them from all that is left, from another place than other ranks.
     """
-    if last is None:
-        first, fresh = deal.stretch(rank)
-        place = deal.places(np.array([max(0, first + fresh - 1) if fresh else 0], dtype=np.int64))
-        piece, inside = order.located(place)
-        last = int(piece[0]), int(inside[0])
-    return [last[0]], [last[1]], [*opened, Opened(last[0], [last[1]], 0)]
+    first, samples = deal.stretch(rank)
+    if samples:
+        numbers = first + np.arange(min(samples, lacking + len(own)), dtype=np.int64)
+    else:
+        numbers = (np.arange(min(deal.rows, lacking), dtype=np.int64) + rank * deal.batch_size) % deal.rows
+    pieces, insides = order.located(deal.places(numbers))
+    found = [*zip(pieces.tolist(), insides.tolist(), strict=True)]
+    others = [one for one in found if one not in own]
+    return [*islice(cycle([*others, *own] if len(others) < lacking else others), lacking)]

@@ -128,14 +128,13 @@ class ShardStream:
                 return
 
     def _samples(self, step: ShardStep) -> list[ShardSample]:
-        fresh = max(1, len(step.pieces) - step.repeats)
-        wanted = list(zip(step.pieces, step.insides, strict=True))[:fresh]
+        wanted = list(zip(step.pieces, step.insides, strict=True))
         found: list[ShardSample] = []
         for (piece, inside), (key, files) in zip(wanted, self._pieces.take(wanted, self._wait), strict=True):
             where = self._reader.locations[piece]
             members = self._inflated(files, where.shard, key) if any(map(_is_packed, files)) else files
             found.append(ShardSample(where.first + inside, where.shard, key, members))
-        return found + found[-1:] * (len(step.pieces) - len(found))
+        return found
 
     def _inflated(self, files: dict[str, bytes], shard: str, key: str) -> dict[str, bytes]:
         """Files of a sample without compression. Raises `ShardError`."""

@@ -8,6 +8,7 @@ import time
 import urllib.error
 import urllib.request
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -99,15 +100,20 @@ def test_last_batch_policies_deliver_the_promised_counts(
     assert [len(source) for source in pair] == [-(-len(one) // batch_size) for one in found]
 
 
-def test_fill_repeats_the_last_sample_of_a_rank(sources: Sources) -> None:
-    batches = list(sources(batch_size=16, last_batch_policy="FILL").epoch(0))
-    assert [(len(batch), batch.repeats) for batch in batches] == [(16, 0)] * 6 + [(16, 9)]
-    last = batches[-1]
-    assert last.images[6:] == [last.images[6]] * 10
-    assert last.images == [BYTES[IDS[position]] for position in last.positions]
-    assert last.labels.tolist() == [LABELS[position] for position in last.positions]
-    assert ids_of(iter([last])) == [IDS[position] for position in last.positions]
-    assert sorted(ids_of(iter(batches))[:COUNT]) == sorted(IDS)
+def test_fill_repeats_different_samples_which_are_counted(sources: Sources) -> None:
+    ranks = [sources(batch_size=16, last_batch_policy="FILL", rank=rank, world_size=2) for rank in (0, 1)]
+    assert [source.repeats for source in ranks] == [13, 12]
+    found = [list(source.epoch(0)) for source in ranks]
+    for source, batches in zip(ranks, found, strict=True):
+        assert [(len(batch), batch.repeats) for batch in batches] == [(16, 0)] * 3 + [(16, source.repeats)]
+        last = batches[-1]
+        assert last.images == [BYTES[IDS[position]] for position in last.positions]
+        assert last.labels.tolist() == [LABELS[position] for position in last.positions]
+    counts = Counter(ids_of(itertools.chain(*found)))
+    assert (len(counts), counts.total(), max(counts.values())) == (COUNT, 128, 2)
+    for source, batches in zip(ranks, found, strict=True):
+        source.load_state_dict(source.state_dict(epoch=0, steps=2))
+        assert ids_of(source.epoch(0)) == ids_of(iter(batches[2:]))
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, 1), (2, 2), (2, 1), (1, 4)])

@@ -92,6 +92,17 @@ def test_batches_can_be_whole_lists_or_taken_apart_again(client: Client) -> None
     assert {label for (label,) in keyed.extract_keys("label")} == set(range(CLASSES))
 
 
+@pytest.mark.parametrize("world", [2, 4])
+def test_ranks_repeat_different_samples_and_count_them(client: Client, world: int) -> None:
+    ranks = [remote(client, "remote", "x", rank=rank, world_size=world).listed(32) for rank in range(world)]
+    found = [[sample["__key__"] for batch in dataset for sample in batch] for dataset in ranks]
+    counts = Counter(chain.from_iterable(found))
+    assert (len(counts), max(counts.values())) == (COUNT, 2)
+    assert sum(dataset.repeats for dataset in ranks) == counts.total() - COUNT == -COUNT % (32 * world)
+    alone = remote(client, "remote", "x", rank=0, world_size=world, last_batch_policy="PARTIAL")
+    assert (alone.repeats, ranks[0].slice(1).repeats) == (0, ranks[0].repeats if len(ranks[0]) == 1 else 0)
+
+
 @pytest.mark.parametrize("workers", [0, 1, 3])
 def test_a_slice_ends_each_pass_early_on_all_workers(client: Client, workers: int) -> None:
     from torch.utils.data import DataLoader

@@ -77,6 +77,11 @@ def test_ranks_have_as_many_whole_batches_with_fill_and_drop(
     fresh = Counter(chain.from_iterable(taken(step)[: size - step.repeats] for found in steps for step in found))
     if policy == "FILL":
         assert fresh == everything(pieces)
+        for found in steps:  # a rank repeats its own samples
+            counts = Counter(chain.from_iterable(map(taken, found)))
+            own = Counter(chain.from_iterable(taken(step)[: size - step.repeats] for step in found))
+            assert not own or (counts.keys() == own.keys() and max(counts.values()) - min(counts.values()) <= 1)
+            assert max(counts.values()) <= max(2, -(-size // (len(own) or sum(pieces))))
     else:
         assert not fresh - everything(pieces)
         assert fresh.total() == sum(pieces) // (size * world) * size * world
