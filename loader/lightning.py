@@ -14,7 +14,7 @@ lightning.Trainer().fit(model, data)                         # and later, also i
 lightning.Trainer().fit(model, data, ckpt_path="last.ckpt")  # continues with the next image
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -34,10 +34,13 @@ class ClassificationData(lightning.LightningDataModule):
     order in each epoch, the same on all ranks, and the same number of full batches on each. Validation has every image
     once, in one order.
 
-    Lightning's checkpoints include the position of the training, because the iterator has a state:
+    Lightning's checkpoints include the position of the training, as the state of this DataModule and of the iterator:
     ``fit(ckpt_path=...)`` continues with the next image, on the same number of ranks, or on another one that makes the
-    same global batch, because Lightning counts batches. `setup` and the loaders raise what the sources raise, and
-    `loader.OptionError` if there are fewer images than one batch of all ranks.
+    same global batch, because Lightning counts batches. This holds whenever Lightning asks for the loader, also for
+    ``trainer.estimated_stepping_batches`` in ``configure_optimizers``. A training that continues from a checkpoint
+    without a position raises `loader.StateError` instead of starting again with the first image. `setup` and the
+    loaders raise what the sources raise, and `loader.OptionError` if there are fewer images than one batch of all
+    ranks.
 
     Args:
         train: Makes the source of the training when it is called with ``batch_size``, ``rank``, ``world_size``,
@@ -65,6 +68,8 @@ class ClassificationData(lightning.LightningDataModule):
         self._usual = {"batch_size": batch_size, "seed": seed}
         self._options: dict[str, Any] = {"size": size, **options}
         self._sources: dict[str, loader.Source] = {}
+        self._made: dict[str, loader.ClassificationIterator] = {}
+        self._state: Mapping[str, Any] | None = None
 
     def setup(self, stage: str) -> None:
         """Make the sources. They connect when they are first read."""
@@ -82,19 +87,69 @@ class ClassificationData(lightning.LightningDataModule):
 
     def teardown(self, stage: str) -> None:
         """Close the sources."""
+        self._made.clear()
+        self._state = None
         while self._sources:
             self._sources.popitem()[1].close()
 
+    def state_dict(self) -> dict[str, Any]:
+        """The position of the training, for Lightning's checkpoints."""
+        train = self._made.get("train")
+        return {} if train is None else {"train": train.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any], /) -> None:
+        """Continue the training from a position, whether Lightning has the loader already or asks for it later."""
+        if self.trainer is not None and self.trainer.state.fn != "fit":
+            return  # an evaluation of a checkpoint, after which a training may begin anew
+        self._state = state["train"]
+        if (train := self._made.get("train")) is not None:
+            train.load_state_dict(self._state)
+
     def train_dataloader(self) -> loader.ClassificationIterator:
-        """The batches of the training."""
-        return self._batches("train")
+        """The batches of the training: always the same iterator, whose next pass is the next epoch."""
+        if "train" not in self._made:
+            train = self._made["train"] = self._batches("train")
+            if self._state is not None:
+                train.load_state_dict(self._state)
+        return self._made["train"]
 
     def val_dataloader(self) -> loader.ClassificationIterator:
         """The batches of the validation."""
-        return self._batches("val")
+        return self._made.setdefault("val", self._batches("val"))
 
     def _batches(self, side: str) -> loader.ClassificationIterator:
         assert self.trainer is not None
         device = self.trainer.strategy.root_device
         place: dict[str, Any] = {"device_id": device.index if device.type == "cuda" else None, "output": "torch"}
-        return loader.ClassificationIterator(self._sources[side], train=side == "train", **place, **self._options)
+        options = {"train": side == "train", **place, **self._options}
+        if side == "train":
+            return _TrainBatches(self._sources[side], self.trainer, **options)
+        return loader.ClassificationIterator(self._sources[side], **options)
+
+
+class _TrainBatches(loader.ClassificationIterator):
+    """Batches whose state is what Lightning has trained on, and which do not start again after a checkpoint."""
+
+    def __init__(self, source: loader.Source, trainer: "lightning.Trainer", **options: Any) -> None:
+        super().__init__(source, **options)
+        self._trainer, self._is_loaded = trainer, False
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position; after the last batch of a limited epoch (``limit_train_batches``), the next epoch."""
+        if self.given is not None and self._trainer.fit_loop.epoch_loop.batch_progress.is_last_batch:
+            return self._source.state_dict(epoch=self.given.epoch + 1, steps=0)
+        return super().state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any], /) -> None:
+        super().load_state_dict(state)
+        self._is_loaded = True
+
+    def __iter__(self) -> Iterator[Any]:
+        # Here with the first batch: Lightning makes iterators before it restores a checkpoint.
+        if self.given is None and self._trainer.ckpt_path and self._trainer.global_step and not self._is_loaded:
+            raise loader.StateError(
+                f"Wanted the position of the training data in {self._trainer.ckpt_path}. Found: none was loaded. "
+                "Was it saved with another DataModule? To train with this data from the beginning, load only the "
+                "weights of the model, and leave out ckpt_path."
+            )
+        yield from super().__iter__()

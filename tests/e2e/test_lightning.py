@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import lightning
@@ -108,6 +109,80 @@ def test_a_checkpoint_resumes_at_the_next_image(
         epoch: undisturbed.seen[epoch][first * 9 :],
         **{n: undisturbed.seen[n] for n in range(epoch + 1, 3)},
     }
+
+
+class OneCycle(Model):
+    """A model that asks for the loader before the checkpoint is restored."""
+
+    def configure_optimizers(self) -> dict[str, object]:
+        optimizer = super().configure_optimizers()
+        steps = self.trainer.estimated_stepping_batches
+        return {"optimizer": optimizer, "lr_scheduler": torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, steps)}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("folders")
+    for number in range(54):
+        file = root / f"class {number % CLASSES}" / f"{number}.png"
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(picture(3 * (number % CLASSES)))
+    return root
+
+
+def seen_in(
+    folders: Path,
+    out: Path,
+    *,
+    ended_at: int = 0,
+    resume: Path | None = None,
+    data: type = ClassificationData,
+    **more: Any,
+) -> dict[int, list[bytes]]:
+    """The ids of three epochs of six batches, or of what is left, of a training with OneCycleLR."""
+    sides = [partial(loader.FolderSource, loader.open_folder(folders, class_level="top"))] * 2
+    batches = data(*sides, batch_size=9, size=16, num_threads=1)
+    usual = {"accelerator": "cpu", "logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    saved = ModelCheckpoint(out, save_top_k=0, save_last=True, every_n_train_steps=1)
+    trainer = lightning.Trainer(max_epochs=3, callbacks=[saved, End(ended_at)], **usual, **more)
+    model = OneCycle()
+    try:
+        trainer.fit(model, batches, ckpt_path=resume, weights_only=True)
+    except InterruptedError:
+        batches.teardown("fit")
+    return model.seen
+
+
+class Renamed(ClassificationData):
+    """Lightning keeps the state of a DataModule by the name of its class."""
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize(
+    ("ended_at", "more"),
+    [
+        (8, {"reload_dataloaders_every_n_epochs": 1}),
+        (7, {"num_sanity_val_steps": 2}),  # the checkpoint of the step before is at the end of an epoch
+        (5, {"limit_train_batches": 4}),
+    ],
+)
+def test_a_loader_that_is_made_before_the_checkpoint_is_restored_resumes(
+    folders: Path, tmp_path: Path, ended_at: int, more: dict[str, Any]
+) -> None:
+    undisturbed = seen_in(folders, tmp_path / "undisturbed", **more)
+    assert len({tuple(seen) for seen in undisturbed.values()}) == 3
+    before = seen_in(folders, tmp_path, ended_at=ended_at, **more)
+    after = seen_in(folders, tmp_path, resume=tmp_path / "last.ckpt", **more)
+    step = 9 * (ended_at - 1)  # the process ends before the checkpoint of its last step is written
+    whole = [one for epoch in sorted(undisturbed) for one in undisturbed[epoch]]
+    assert [one for epoch in sorted(before) for one in before[epoch]][:step] == whole[:step]
+    assert [one for epoch in sorted(after) for one in after[epoch]] == whole[step:]
+
+
+def test_a_position_that_was_saved_and_not_loaded_is_an_error(folders: Path, tmp_path: Path) -> None:
+    seen_in(folders, tmp_path, ended_at=8)
+    with pytest.raises(loader.StateError, match=r"training data in .*last\.ckpt\. Found: none was loaded"):
+        seen_in(folders, tmp_path, resume=tmp_path / "last.ckpt", data=Renamed)
 
 
 def test_lightning_keeps_the_state_that_the_loader_gives(split: Path, cassandra: Cassandra, tmp_path: Path) -> None:
