@@ -95,7 +95,7 @@ def _(plan: FeaturizePlan, report: Any) -> Flow:
 @flow_of.register
 def _(plan: RelabelPlan, report: Any) -> Flow:
     name = ViewName.parse(report.view).name if report else plan.view
-    table = TableName(plan.metadata_table.keyspace, f"{plan.metadata_table.table}_{name}")
+    table = plan.metadata_table.derived(f"_{name}")
     written = Dataset(table, report.view, report.images) if report else Dataset(table)
     return Flow([Dataset(plan.labels), Dataset(plan.metadata_table)], [written])
 

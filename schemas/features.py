@@ -13,7 +13,7 @@ from typing import Any
 
 from schemas.errors import IdentifierError, SchemaError
 from schemas.parsing import check_digest, parsed
-from schemas.tables import TableName
+from schemas.tables import MAX_NAME, TableName
 
 FORMAT = 1
 MAX_LENGTH = 65_536
@@ -32,7 +32,7 @@ FIELD_TYPES = {
 
 _VIEW = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*")
 _FIELD = re.compile(r"[a-z][a-z0-9_]{0,47}")
-_MAX_VIEW, _MAX_TABLE = 32, 48
+_MAX_VIEW = 32
 _VECTOR = re.compile(r"float\[([1-9][0-9]{0,5})\]")
 
 
@@ -153,13 +153,7 @@ class FeatureView:
         Raises:
             IdentifierError: The name would be too long for Cassandra.
         """
-        table = f"{metadata.table}_{self.name}" + (f"_v{self.version}" if self.sequence is None else "")
-        if len(table) > _MAX_TABLE:
-            raise IdentifierError(
-                f"Wanted a table name of at most {_MAX_TABLE} characters for the values of {self.title}. "
-                f"Found: {table}, with {len(table)}. Use a shorter name for the view."
-            )
-        return TableName(metadata.keyspace, table)
+        return metadata.derived(f"_{self.name}" + (f"_v{self.version}" if self.sequence is None else ""))
 
     @property
     def column(self) -> str:
@@ -187,13 +181,7 @@ class FeatureView:
         Raises:
             IdentifierError: The name would be too long for Cassandra.
         """
-        table, longest = f"{self.table_of(metadata).table}_index", _MAX_TABLE - len("_ann")
-        if len(table) > longest:
-            raise IdentifierError(
-                f"Wanted a table name of at most {longest} characters for the vector index of {self.title}. "
-                f"Found: {table}, with {len(table)}. Use a shorter name for the view."
-            )
-        return TableName(metadata.keyspace, table)
+        return metadata.derived(f"_{self.name}_v{self.version}_index", longest=MAX_NAME - len("_ann"))
 
     def to_json(self) -> str:
         """The definition as JSON text, the same for equal definitions."""

@@ -4,6 +4,7 @@ The definitions are ``.cql`` files in this package. Names are checked before the
 are never inserted; they are bound.
 """
 
+import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,6 +24,11 @@ DELETED, PRUNED = "deleted", "pruned"
 """The kinds of removed images in a history: deleted on request, or no longer in their source."""
 ADDED_COLUMNS = ("since", "state", "ttl")
 """Columns that tables of earlier versions lack. Jobs that write to such a table add them."""
+MAX_NAME = 48
+"""The most characters in the name of a keyspace, table or column in Cassandra."""
+MAX_METADATA = MAX_NAME - len("_history")
+"""The most characters in the name of a new metadata table, so that the names of its other tables begin with it."""
+_DIGITS = 8  # of a digest
 _DATA_LABELS = {"int": "int", "blob": "blob", "multi": "blob", "none": None}  # the CQL type in the data table
 
 _TABLE_PART = re.compile(r"[a-z][a-z0-9_]{0,47}")
@@ -70,6 +76,33 @@ class TableName:
 
     def __str__(self) -> str:
         return f"{self.keyspace}.{self.table}"
+
+    def derived(self, suffix: str, *, longest: int = MAX_NAME) -> "TableName":
+        """The name of a table that belongs to this one: its name with a suffix.
+
+        A name that is too long is cut, and has a digest of the whole name before the suffix: the tables of earlier
+        versions may have longer names than new ones.
+
+        Args:
+            suffix: What the name ends with: ``_history``.
+            longest: The most characters in the name.
+
+        Returns:
+            The name, in the same keyspace.
+
+        Raises:
+            IdentifierError: The suffix itself is too long.
+        """
+        whole = f"{self.table}{suffix}"
+        if len(whole) > longest:
+            room = longest - len(suffix) - _DIGITS - 1
+            if room < 1:
+                raise IdentifierError(
+                    f"Wanted a table name of at most {longest} characters. Found: {whole}, with {len(whole)}. Use a "
+                    "shorter name for the view."
+                )
+            whole = f"{self.table[:room]}_{hashlib.sha256(whole.encode()).hexdigest()[:_DIGITS]}{suffix}"
+        return TableName(self.keyspace, whole)
 
     @property
     def quoted(self) -> str:
@@ -189,11 +222,8 @@ def create_registry(keyspace: str) -> str:
 
 
 def history_of(metadata: TableName) -> TableName:
-    """The table with the replaced and removed states of a metadata table's images. Raises `IdentifierError`."""
-    name = f"{metadata.table}_history"
-    return TableName.parse(
-        f"{metadata.keyspace}.{_check(name, _TABLE_PART, 'a metadata table of 40 characters at most')}"
-    )
+    """The table with the replaced and removed states of a metadata table's images."""
+    return metadata.derived("_history")
 
 
 def create_history(metadata: TableName) -> str:

@@ -17,7 +17,15 @@ from etl.ingest.plan import IngestPlan, Tables
 from etl.ingest.sequence import Run, take_run
 from etl.sources.labels import all_integers, class_numbers_of, warn_of_integers
 from schemas import Columns, TableName
-from schemas.tables import ADDED_COLUMNS, Replication, create_history, create_keyspace, defined_columns, history_of
+from schemas.tables import (
+    ADDED_COLUMNS,
+    MAX_METADATA,
+    Replication,
+    create_history,
+    create_keyspace,
+    defined_columns,
+    history_of,
+)
 
 log = logging.getLogger(__name__)
 
@@ -128,6 +136,11 @@ def check_tables(control: Control, *, plan: IngestPlan) -> None:
     for table, statement in plan.tables.definitions.items():
         found = control.columns(table)
         if found is None:
+            if plan.create and table == plan.tables.metadata and len(table.table) > MAX_METADATA:
+                raise TableError(
+                    f"Wanted a name of at most {MAX_METADATA} characters for a new metadata table, because its other "
+                    f"tables are named after it. Found: {table.table}, with {len(table.table)}. Use a shorter name."
+                )
             absent += [] if plan.create else [table]
             continue
         missing = [name for name in defined_columns(statement) if name not in {*found, *ADDED_COLUMNS}]

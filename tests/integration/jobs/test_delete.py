@@ -31,11 +31,13 @@ from imagestrata.devstack.servers.cassandra import Cassandra
 from jobs import delete as job
 from jobs import ingest as ingest_job
 from jobs import verify as verify_job
-from schemas import image_id
+from schemas import Columns, TableName, image_id
+from schemas.tables import Replication, create_keyspace, create_metadata
 from tests.support.features import featurize, tables_of
 from tests.support.pictures import texture
 from tests.support.trees import plant
 
+LONG = "metadata_of_an_earlier_version_with_a_long_name_"
 NAMES = [f"{name}/{i}.png" for name in ("anna", "bert") for i in range(8)]
 OF_ANNA = "path LIKE 'anna/%' AND brightness >= 0"
 
@@ -170,3 +172,21 @@ def test_deleted_images_are_gone_from_everywhere_and_stay_away(
         one: bytes(row.data) for one, row in before["data"].items()
     }
     assert ingest_job.run(spark, plan=replace(ingest, resume=True)).deleted == 0
+
+
+def test_a_new_metadata_table_has_a_short_name_and_a_longer_one_of_an_earlier_version_works(
+    spark: SparkSession, control: Control, keyspace: str, tmp_path: Path
+) -> None:
+    tables = {**tables_of(keyspace), "metadata_table": TableName(keyspace, LONG)}
+    tree = plant(tmp_path / "tree", {name: texture(number) for number, name in enumerate(NAMES[6:10])})
+    ingest = IngestPlan(source=SourcePlan(address=str(tree)), **tables)
+    with pytest.raises(TableError, match=f"at most 40 characters .* Found: {LONG}, with 48"):
+        ingest_job.run(spark, plan=ingest)
+    assert not list(control.execute("SELECT * FROM system_schema.tables WHERE keyspace_name = ?", (keyspace,)))
+    control.define(create_keyspace(keyspace, Replication.parse("1", datacenter=control.datacenter)))
+    control.create_table(tables["metadata_table"], create_metadata(tables["metadata_table"], Columns()))
+    ingest_job.run(spark, plan=ingest)
+    report = job.run(spark, plan=DeletePlan(**tables, source=str(tree), reason="request 17", count=4))
+    assert report.images == 4
+    earlier = splitting.run(spark, plan=SplitPlan(**tables, out=str(tmp_path / "split"), ratios=(1,), as_of="1"))
+    assert earlier.rows == [4]

@@ -55,5 +55,16 @@ def test_values_are_in_a_table_beside_the_metadata() -> None:
     metadata = TableName("ks", "metadata")
     assert str(view(version=3).table_of(metadata)) == "ks.metadata_red_v3"
     assert str(view(version=3, sequence=7).table_of(metadata)) == "ks.metadata_red"  # versions of labels share one
-    with pytest.raises(IdentifierError, match=r"at most 48 characters .* Use a shorter name"):
-        view(name="r" * 32, fields={"r" * 32: "float"}).table_of(TableName("ks", "metadata_of_training"))
+    with pytest.raises(IdentifierError, match=r"at most 48 characters.* Use a shorter name"):
+        view(name="r" * 32, fields={"r" * 32: "float"}, version=1000).table_of(TableName("ks", "metadata_of_training"))
+
+
+def test_the_tables_of_a_view_fit_beside_a_long_metadata_table_and_differ_for_each() -> None:
+    vectors = view(name="embedding", fields={"embedding": "float[8]"})
+    longest, other = TableName("ks", "m" * 48), TableName("ks", "m" * 47 + "n")
+    names = [name for table in (longest, other) for name in (vectors.table_of(table), vectors.index_table_of(table))]
+    assert len(set(names)) == 4
+    for name in names:
+        assert TableName.parse(str(name)) == name
+        assert name.table.endswith(("_embedding_v1", "_embedding_v1_index"))
+    assert max(len(f"{vectors.index_table_of(table).table}_ann") for table in (longest, other)) == 48

@@ -119,5 +119,10 @@ def test_a_keyspace_is_created_with_its_replication() -> None:
 def test_a_history_is_named_by_its_metadata_table() -> None:
     assert str(history_of(TableName.parse("ks.metadata"))) == "ks.metadata_history"
     assert defined_columns(create_history(TableName.parse("ks.metadata")))["until"] == "bigint"
-    with pytest.raises(IdentifierError, match="40 characters"):
-        history_of(TableName("ks", "m" * 41))
+    assert history_of(TableName("ks", "m" * 40)) == TableName("ks", "m" * 40 + "_history")
+
+
+def test_a_history_fits_beside_a_metadata_table_of_any_name_and_is_its_own() -> None:
+    names = [history_of(TableName("ks", "m" * count)) for count in range(1, 49)]
+    assert len(set(names)) == 48
+    assert all(TableName.parse(str(name)) == name and name.table.endswith("_history") for name in names)
