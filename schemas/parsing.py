@@ -51,7 +51,18 @@ def parsed(text: str, read: Callable[[dict[str, Any]], T], *, what: str, place: 
 
 
 def check_digest(text: object, digits: int = 64) -> str:
-    """Return a valid fingerprint or checksum, which caches use as a file name. Raises `SchemaError`."""
+    """Check a fingerprint or checksum, which caches use as a file name.
+
+    Args:
+        text: The text.
+        digits: The number of its hexadecimal digits.
+
+    Returns:
+        The text, unchanged.
+
+    Raises:
+        SchemaError: It is another value, or has another length.
+    """
     if not isinstance(text, str) or len(text) != digits or not _DIGEST.fullmatch(text):
         raise SchemaError(f"Wanted {digits} digits of 0-9 and a-f as fingerprint. Found: {str(text)[:100]!r}")
     return text

@@ -1,12 +1,16 @@
 """Authentication by bearer tokens."""
 
 import asyncio
+import logging
 import time
 
 from starlette.concurrency import run_in_threadpool
 
-from imagestrata.service.errors import NotAllowedError, NoTokenError
-from imagestrata.service.tokens import Scope, Token, Tokens
+from imagestrata.service.errors import NotAllowedError, NoTokenError, TokensError
+from imagestrata.service.tokens import NAME, Scope, Token, Tokens
+from schemas.errors import SchemaError
+
+log = logging.getLogger(__name__)
 
 _KNOWN_SECONDS = 2.0
 
@@ -27,7 +31,7 @@ class Access:
         self._until = 0.0
 
     async def is_free(self) -> bool:
-        """Whether requests need no token."""
+        """Whether requests need no token. Raises `TokensError`."""
         return self._is_insecure or (self._is_open and await self._kept() is None)
 
     async def check(self, authorization: str | None, scope: Scope) -> Token | None:
@@ -43,6 +47,7 @@ class Access:
         Raises:
             NoTokenError: There is no token, or an unknown one.
             NotAllowedError: The token permits reading only.
+            TokensError: The tokens cannot be read.
         """
         if await self.is_free():
             return None
@@ -59,6 +64,10 @@ class Access:
             check_writer(token.name, token.scope)
         return token
 
+    async def check_tokens(self) -> None:
+        """Raise `TokensError` if the tokens cannot be read, although requests may need none."""
+        await self._kept()
+
     async def _kept(self) -> list[Token] | None:
         async with self._lock:
             if time.monotonic() >= self._until:
@@ -67,7 +76,14 @@ class Access:
             return self._known
 
     def _look(self) -> list[Token] | None:
-        return self._tokens.all() if self._tokens.are_there else None
+        try:
+            return self._tokens.all() if self._tokens.are_there else None
+        except (SchemaError, OSError) as error:
+            log.error("no request is admitted: %s", error)
+            raise TokensError(
+                f"Wanted to read the tokens of the service. Found: {NAME} is damaged or cannot be read; the service's "
+                "log has the reason"
+            ) from None
 
 
 def check_writer(name: str | None, scope: Scope) -> None:

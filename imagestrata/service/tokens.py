@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 from formats.origin import created
 from formats.stores.storage import Storage
 from schemas.errors import SchemaError
-from schemas.parsing import parsed
+from schemas.parsing import check_digest, parsed
 
 Scope = Literal["read", "write"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
@@ -55,6 +55,8 @@ class Tokens:
             text = self._storage.read_text(NAME)
         except FileNotFoundError:
             return []
+        except UnicodeDecodeError as error:
+            raise SchemaError(f"Wanted a file of tokens at {self._storage.address}/{NAME}. Found: {error}") from None
         return self._parsed(text)
 
     def create(self, name: str, scope: Scope, *, text: str | None = None) -> str:
@@ -150,6 +152,8 @@ def _read(found: dict[str, object]) -> list[Token]:
     if not isinstance(rows, list):
         raise TypeError("no list of tokens")
     tokens = [Token(**row) for row in rows]
-    if any(token.scope not in SCOPES for token in tokens):
-        raise ValueError("an unknown scope")
+    for token in tokens:
+        check_digest(token.sha256)
+        if token.scope not in SCOPES or not isinstance(token.name, str):
+            raise ValueError(f"a token {token.name!r} of the scope {token.scope!r}")
     return tokens

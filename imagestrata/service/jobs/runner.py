@@ -147,6 +147,8 @@ class _Agents:
             return True
         self._running.remove(agent)
         agent.clear()
+        if outcome == "done":
+            self._processes.ended(agent.number)
         if outcome == "failed":
             self._tell(f"the job failed: agent {agent.number} gave up with {agent.code}")
             return False

@@ -68,12 +68,16 @@ class Processes:
         self._again = ""
         self._is_waiting = True
         self._began = self._said = self._looked = clock()
-        self._most = 0
+        self._seen: set[int] = set()  # agents whose process has started; it may have ended since
 
     def expect_again(self) -> None:
         """Expect new processes, because one was lost."""
-        self._again, self._is_waiting, self._most = " again", True, 0
+        self._again, self._is_waiting, self._seen = " again", True, set()
         self._began = self._said = self._clock()
+
+    def ended(self, number: int) -> None:
+        """Count the process of an agent that is done as started, although no look may have found it."""
+        self._seen.add(number)
 
     def look(self) -> None:
         """Check for changes and report them."""
@@ -90,19 +94,20 @@ class Processes:
                 return
             self._tell("the command restarts: it failed, or another torchrun joined")
             self.expect_again()
-        seconds = max(0.0, now - self._began)
-        if len(new) == len(found):
-            every = f"all {len(found)} processes have" if len(found) > 1 else "the process has"
+        seconds, is_first = max(0.0, now - self._began), not self._seen
+        self._seen |= new
+        count = len(found.keys() | self._seen)
+        if len(self._seen) == count:
+            every = f"all {count} processes have" if count > 1 else "the process has"
             self._tell(f"{every} started{self._again} after {seconds:.0f} s")
             self._known = {number: set(pids) for number, pids in found.items()}
             self._is_waiting = False
-        elif new and not self._most:
+        elif new and is_first:
             self._tell(f"the first process has started{self._again} after {seconds:.0f} s")
             self._said = now
         elif now - self._said >= (_EVERY_SECONDS if seconds < _SOON_SECONDS else _LATER_SECONDS):
-            self._tell(f"{len(new)} of {len(found)} processes have started{self._again}, {seconds:.0f} s so far")
+            self._tell(f"{len(self._seen)} of {count} processes have started{self._again}, {seconds:.0f} s so far")
             self._said = now
-        self._most = max(self._most, len(new))
 
 
 def _size(count: int) -> str:

@@ -105,9 +105,10 @@ def make_app(
     for router in (dataset_routes(store, uploads, metrics, guard), pages.router):
         app.router.routes.extend(router.routes)
 
-    @app.get("/health", tags=["service"])
-    def health() -> HealthShape:
-        """Report whether the service is up, and how much space is used."""
+    @app.get("/health", tags=["service"], responses=problems.responses(503))
+    async def health() -> HealthShape:
+        """Report whether the service can answer requests, and how much space is used."""
+        await access.check_tokens()
         room = store.room
         return HealthShape(status="ok", version=code_version(), used=room.used, arriving=room.arriving, quota=quota)
 

@@ -13,7 +13,10 @@ _MOST = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedUpload:
-    """The contents of the version that an upload becomes. ``metadata`` comes from the client."""
+    """The contents of the version that an upload becomes, and its number once it is published.
+
+    ``metadata`` comes from the client.
+    """
 
     name: str
     kind: str
@@ -21,6 +24,7 @@ class FinishedUpload:
     length: int
     sha256: str
     metadata: str | None = None
+    number: int | None = None
 
 
 class FinishedUploads:

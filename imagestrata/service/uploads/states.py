@@ -70,7 +70,11 @@ class UploadStates:
         if done.name != name:
             raise NotThereError(_OTHERS.format(name))
         content = (done.sha256, done.kind, done.filename)
-        versions = [one for one in self._store.versions(name) if (one.sha256, one.kind, one.filename) == content]
+        versions = [
+            one
+            for one in self._store.versions(name)
+            if (one.sha256, one.kind, one.filename) == content and done.number in (None, one.number)
+        ]
         if not versions:
             raise NotThereError(_UNKNOWN)
         return UploadState(length=done.length, offset=done.length, metadata=done.metadata, version=versions[-1])

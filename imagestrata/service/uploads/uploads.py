@@ -305,11 +305,15 @@ class Uploads:
                 metadata=upload.metadata,
             )
             self._finished.add(staged.name, done)
+            identity = staged.name
             try:
-                return self._store.publish(upload.name, staged, version, upload.conditions)
+                published = self._store.publish(upload.name, staged, version, upload.conditions)
             except BaseException:
-                self._finished.remove(staged.name)
+                self._finished.remove(identity)
                 raise
+            with suppress(OSError):  # without its number it is found by its contents, as after a crash
+                self._finished.add(identity, replace(done, number=published.number))
+            return published
 
     def _give_up(self, staged: Path) -> None:
         """Forget an upload unless another request continues it."""

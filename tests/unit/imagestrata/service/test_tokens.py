@@ -65,3 +65,24 @@ def test_a_missing_root_and_a_token_file_are_only_for_create(
         main(["token", *words])
     assert ended.value.code == 2
     assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        b"",
+        b"{",
+        b"\xff",
+        b"[]",
+        b'{"format": 1, "tokens": [{"name": "x", "scope": "read", "sha256": 5, "created": ""}]}',
+    ],
+)
+@pytest.mark.parametrize("options", [[], ["--insecure"], ["--host", "0.0.0.0"]])
+def test_a_service_whose_tokens_cannot_be_read_does_not_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], damaged: bytes, options: list[str]
+) -> None:
+    (tmp_path / "tokens.json").write_bytes(damaged)
+    assert main(["serve", "--root", str(tmp_path), "--port", "0", *options]) == 1
+    told = capsys.readouterr().err
+    assert f"{tmp_path}/tokens.json" in told
+    assert told.count("\n") == 1

@@ -284,3 +284,9 @@ def test_a_service_stays_closed_after_its_token_is_revoked(tmp_path: Path, capsy
     with ServerInThread(tmp_path / "root") as server:
         assert server.ask("GET", "/datasets").status == 401
         assert server.ask("GET", "/datasets", headers={"Authorization": f"Bearer {token}"}).status == 401
+        assert server.ask("GET", "/health").status == 200
+        (tmp_path / "root" / "tokens.json").write_text("{")  # nobody can be admitted any more
+        until(lambda: server.ask("GET", "/health").status == 503, "the damage to be seen")
+        answer = server.ask("GET", "/datasets", headers={"Authorization": f"Bearer {token}"})
+        assert answer.status == 503
+        assert b"tokens.json is damaged" in answer.body

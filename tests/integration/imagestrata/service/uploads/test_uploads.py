@@ -105,6 +105,14 @@ def test_an_upload_is_created_resumed_and_published(server: Server, name: str) -
     assert not (server.root / "incoming" / place.rpartition("/")[2]).exists()
 
 
+def test_a_finished_upload_names_its_own_version_when_a_later_one_has_the_same_bytes(server: Server, name: str) -> None:
+    places = []
+    for number, data in enumerate((b"abc", b"def", b"abc"), 1):
+        places.append(server.begin(name, 3).headers["location"])
+        assert server.append(places[-1], 0, data).headers["dataset-version"] == str(number)
+    assert [server.look(place).headers["dataset-version"] for place in places] == ["1", "2", "3"]
+
+
 @pytest.mark.parametrize("by", ["metadata", "header"])
 def test_a_folder_is_an_upload_of_a_tar(server: Server, name: str, by: str) -> None:
     body = tar_of({"a/1.png": DATA, "b/2.png": DATA[::-1]})

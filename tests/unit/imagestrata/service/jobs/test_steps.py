@@ -73,6 +73,23 @@ def test_processes_that_end_are_not_told() -> None:
     assert scene.after(20) == []
 
 
+def test_processes_that_end_before_all_have_started_have_started() -> None:
+    scene = Scene(0, 0, 0)
+    assert scene.after(1, a0=10) == ["the first process has started after 0 s"]
+    assert scene.after(6, a0=0) == ["1 of 3 processes have started, 6 s so far"]
+    assert scene.after(1, a1=11, a2=12) == ["all 3 processes have started after 8 s"]
+    assert scene.after(60, a1=0, a2=0) == []
+
+
+def test_a_process_that_no_look_has_found_has_started_once_its_agent_is_done() -> None:
+    scene = Scene(0, 0, 0)
+    for number in range(2):
+        del scene.found[number]
+        scene.processes.ended(number)
+    assert scene.after(6) == ["2 of 3 processes have started, 5 s so far"]
+    assert scene.after(1, a2=12) == ["all 3 processes have started after 6 s"]
+
+
 def test_a_pull_is_told_when_a_part_begins_and_while_it_takes_long() -> None:
     said: list[str] = []
     with Pulling("mine", said.append, every=0.01) as pulling:
