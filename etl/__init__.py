@@ -2,7 +2,7 @@
 
 Errors::
 
-    EtlError(Exception)          a job cannot continue; its message is one line for the user
+    EtlError(ImagestrataError)   a job cannot continue; its message is one line for the user
     ├── UnreachableError         Cassandra does not answer, or denies access
     ├── SourceError              a source has nothing that can be ingested
     ├── ConflictError            rows from another source exist already

@@ -1,7 +1,9 @@
 """The exceptions of this package. The package's docstring shows the tree."""
 
+from schemas.errors import ImagestrataError
 
-class EtlError(Exception):
+
+class EtlError(ImagestrataError):
     """A job cannot continue. The message is one line for the user."""
 
 

@@ -2,7 +2,7 @@
 
 This package uses neither Spark, Cassandra nor torch. Errors::
 
-    FormatsError(Exception)
+    FormatsError(ImagestrataError)
     ├── NotASplitError           there is no readable split folder or dictionary at an address
     ├── DamagedError             files do not match their manifest: lengths, counts or fingerprint
     ├── ArchiveError             a tar is damaged, or has members that are not allowed

@@ -1,14 +1,27 @@
-"""The parser of every command line: one line for a mistake, with the nearest option and where the help is."""
+"""Every command line: how it is parsed, how the command ends, and what it prints if it fails.
+
+A mistake in the command line is one line with the nearest option and where the help is. `command` decides the exit code
+of every command.
+"""
 
 import argparse
+import contextlib
 import difflib
+import functools
+import os
 import re
+import subprocess
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, ParamSpec, TextIO, cast
 
 from formats.sizes import parse_size
+from schemas.errors import ImagestrataError
+
+P = ParamSpec("P")
+FAILED, INTERRUPTED = 1, 130
+"""Exit codes of commands, besides 0 for done and 2 for a wrong command line."""
 
 Explain = Callable[[str, Sequence[str]], str | None]
 """Explains an unknown option, given its name and the command line; None if it has nothing to say."""
@@ -26,6 +39,101 @@ _MESSAGES = (
 )
 _LEAST_PART = 3  # letters
 _LEAST_LIKENESS = 0.8
+
+
+def command(name: str, *, interrupted: str = "") -> Callable[[Callable[P, int]], Callable[P, int]]:
+    """Decorate the main function of a command: decide its exit code, and print one line if it does not succeed.
+
+    ====  ==================================================================================================
+    0     done: the code that the function returns. Output that no one reads any more (``| head``) is dropped
+    1     failed: an `ImagestrataError`, OSError or SubprocessError, or the code that the function returns
+    2     a wrong command line: the SystemExit of `Parser`
+    130   interrupted by Ctrl-C
+    ====  ==================================================================================================
+
+    Any other exception is a bug and leaves its traceback.
+
+    Args:
+        name: What the line of a failure begins with: the name of a script, or ``error``.
+        interrupted: What holds after Ctrl-C, for the line that says so.
+
+    Returns:
+        The decorator.
+    """
+
+    def decorate(main: Callable[P, int]) -> Callable[P, int]:
+        @functools.wraps(main)
+        def ended(*args: P.args, **options: P.kwargs) -> int:
+            with _lenient_output():
+                try:
+                    try:
+                        return main(*args, **options)
+                    finally:
+                        if sys.stdout is not None:
+                            sys.stdout.flush()  # a full disk is a failure of this command
+                except KeyboardInterrupt:
+                    return _end(": ".join(filter(None, ("interrupted", interrupted))), INTERRUPTED)
+                except (ImagestrataError, OSError, subprocess.SubprocessError) as error:
+                    return _end(f"{name}: {' '.join(str(error).split()) or type(error).__name__}", FAILED)
+
+        return ended
+
+    return decorate
+
+
+def _end(line: str, code: int) -> int:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
+    return code
+
+
+class _Output:
+    """Standard output or error, which drops what is written once its reader has gone, as in ``| head``.
+
+    Characters that its encoding does not have, such as the raw bytes of a file name, are written as escapes.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        encoding = self._stream.encoding or "utf-8"
+        with self._dropping():
+            self._stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def flush(self) -> None:
+        with self._dropping():
+            self._stream.flush()
+
+    @contextlib.contextmanager
+    def _dropping(self) -> Iterator[None]:
+        """Drop what is buffered if it cannot be written, or Python would fail again when it ends."""
+        try:
+            yield
+        except OSError as error:
+            with contextlib.suppress(OSError, ValueError), open(os.devnull, "wb") as nowhere:
+                os.dup2(nowhere.fileno(), self._stream.fileno())
+            if not isinstance(error, BrokenPipeError):
+                raise
+
+
+@contextlib.contextmanager
+def _lenient_output() -> Iterator[None]:
+    """Wrap standard output and error, unless they are closed or wrapped already."""
+    with contextlib.ExitStack() as stack:
+        for name, redirect in (("stdout", contextlib.redirect_stdout), ("stderr", contextlib.redirect_stderr)):
+            stream = getattr(sys, name)
+            if stream is not None and not isinstance(stream, _Output):
+                stack.enter_context(redirect(cast(TextIO, _Output(stream))))
+        yield
 
 
 class Parser(argparse.ArgumentParser):

@@ -1,7 +1,9 @@
 """The exceptions of this package. The package's docstring shows the tree."""
 
+from schemas.errors import ImagestrataError
 
-class FormatsError(Exception):
+
+class FormatsError(ImagestrataError):
     """A file cannot be read or written in its format."""
 
 

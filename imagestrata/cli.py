@@ -8,7 +8,9 @@ import importlib
 import sys
 from collections.abc import Callable, Sequence
 
+from formats.command_line import command
 from imagestrata import __version__
+from schemas.errors import ImagestrataError
 
 # By group and command: the module, what brings its libraries, and what it does. The modules `*commands` have several.
 _GROUPS = {
@@ -53,6 +55,7 @@ _GROUPS = {
 COMMANDS = {name: command for group in _GROUPS.values() for name, command in group.items()}
 
 
+@command("error")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command.
 
@@ -62,29 +65,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code: 0 done, 1 failed, 2 bad arguments, 130 interrupted.
     """
-    command, *rest = list(sys.argv[1:] if argv is None else argv) or ["--help"]
-    if command in ("-h", "--help"):
+    name, *rest = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    if name in ("-h", "--help"):
         _print_help(sys.stdout.write)
         return 0
-    if command == "--version":
+    if name == "--version":
         sys.stdout.write(f"imagestrata {__version__}\n")
         return 0
-    if command not in COMMANDS:
-        kind = "option" if command.startswith("-") else "command"
-        near = difflib.get_close_matches(command, [*COMMANDS, "--help", "--version"], n=1)
+    if name not in COMMANDS:
+        kind = "option" if name.startswith("-") else "command"
+        near = difflib.get_close_matches(name, [*COMMANDS, "--help", "--version"], n=1)
         guess = f" Did you mean {near[0]}?" if near else ""
         if kind == "option" and (later := next((word for word in rest if word in COMMANDS), None)):
-            guess = f" Options follow the command, as in 'imagestrata {later} {command}'."
-        sys.stderr.write(f"imagestrata: error: unknown {kind} {command}.{guess} See imagestrata --help.\n")
+            guess = f" Options follow the command, as in 'imagestrata {later} {name}'."
+        sys.stderr.write(f"imagestrata: error: unknown {kind} {name}.{guess} See imagestrata --help.\n")
         return 2
-    module, extra, _ = COMMANDS[command]
+    module, extra, _ = COMMANDS[name]
     try:
-        given = [command, *rest] if module.endswith("commands") else rest
+        given = [name, *rest] if module.endswith("commands") else rest
         return int(importlib.import_module(f"imagestrata.{module}").main(given))
     except ModuleNotFoundError as error:
         remedy = extra if extra.startswith("make ") else f"pip install 'imagestrata[{extra}]'"
-        sys.stderr.write(f"error: Wanted {error.name} for 'imagestrata {command}'. Found: none. Install it: {remedy}\n")
-        return 1
+        missing = f"Wanted {error.name} for 'imagestrata {name}'. Found: none. Install it: {remedy}"
+        raise ImagestrataError(missing) from error
 
 
 def _print_help(write: Callable[[str], object]) -> None:

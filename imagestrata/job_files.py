@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from formats.command_line import Parser
+from formats.command_line import Parser, command
 
 JOBS = ("ingest", "split", "verify", "shard", "cache_rows", "featurize", "relabel", "delete")
 DEFAULTS = "defaults"
@@ -31,6 +31,7 @@ def path_of(name: str) -> Path:
     return installed if installed.is_file() else folder.with_name(installed.name)
 
 
+@command("error")
 def main(argv: Sequence[str] | None = None) -> int:
     """Print one path; returns the exit code."""
     parser = Parser("imagestrata job", manual=__doc__)

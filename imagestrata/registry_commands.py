@@ -8,9 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from formats import FormatsError
-from formats.command_line import Parser, port
-from schemas import IdentifierError, SchemaError, TableName
+from formats.command_line import Parser, command, port
+from schemas import IdentifierError, TableName
 from schemas.tables import check_keyspace
 
 if TYPE_CHECKING:
@@ -99,22 +98,17 @@ def _add_connection(made: Parser) -> None:
     made.add_argument("--port", type=port, metavar="N", help="Cassandra's port")
 
 
+@command("error")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `imagestrata registry` or `imagestrata lineage`; returns the exit code."""
-    command, *rest = list(sys.argv[1:] if argv is None else argv)
-    options = lineage_parser() if command == "lineage" else parser()
+    name, *rest = list(sys.argv[1:] if argv is None else argv)
+    options = lineage_parser() if name == "lineage" else parser()
     args = options.parse_args(rest)
     try:
-        (_check_lineage if command == "lineage" else _check)(args)
+        (_check_lineage if name == "lineage" else _check)(args)
     except (IdentifierError, ValueError) as error:
         options.error(str(error))
-    from etl.errors import EtlError  # imported when it is needed, because it imports Spark's library
-
-    try:
-        return _lineage(args) if command == "lineage" else _ACT[args.action](args)
-    except (EtlError, SchemaError, FormatsError, OSError) as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 1
+    return _lineage(args) if name == "lineage" else _ACT[args.action](args)
 
 
 def _check(args: argparse.Namespace) -> None:

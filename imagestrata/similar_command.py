@@ -7,8 +7,8 @@ import sys
 import uuid
 from collections.abc import Sequence
 
-from formats.command_line import Parser, port
-from schemas import Columns, IdentifierError, SchemaError, TableName
+from formats.command_line import Parser, command, port
+from schemas import Columns, IdentifierError, TableName
 from schemas.features import ViewName
 
 _MANUAL = """Find the nearest neighbors of an image: the images whose vectors have the largest cosine similarity.
@@ -42,6 +42,7 @@ def parser() -> Parser:
     return made
 
 
+@command("error")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
     options = parser()
@@ -54,24 +55,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not 1 <= args.count <= 500:
         options.error(f"wanted 1 to 500 for --count. Found: {args.count}")
     from etl.cassandra.control import Control  # imported when they are needed, because they import Spark's library
-    from etl.errors import EtlError
     from etl.features.vectors.neighbors import find_neighbors
     from imagestrata.registry import cluster_at
 
     logging.getLogger("cassandra.protocol").setLevel(logging.ERROR)  # the server warns that a search reads one replica
-    try:
-        cluster = cluster_at(
-            args.host.split(",") if args.host else None,
-            args.port,
-            username=os.environ.get("IMAGESTRATA_USERNAME") or None,
+    cluster = cluster_at(
+        args.host.split(",") if args.host else None,
+        args.port,
+        username=os.environ.get("IMAGESTRATA_USERNAME") or None,
+    )
+    with Control(cluster, password=os.environ.get("IMAGESTRATA_PASSWORD")) as control:
+        found = find_neighbors(
+            control, image, metadata=metadata, view=view, count=args.count, exact=args.exact, columns=columns
         )
-        with Control(cluster, password=os.environ.get("IMAGESTRATA_PASSWORD")) as control:
-            found = find_neighbors(
-                control, image, metadata=metadata, view=view, count=args.count, exact=args.exact, columns=columns
-            )
-    except (EtlError, IdentifierError, SchemaError) as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 1
     if args.json:
         sys.stdout.write(json.dumps(found.to_dict(), ensure_ascii=False) + "\n")
         return 0

@@ -5,9 +5,10 @@ import sys
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import TypeVar
 
+from etl.errors import EtlError
 from formats.command_line import Parser
 from formats.stores.addresses import check_store
-from jobs.messages import NO_JAVA, failed, misplaced, not_installed
+from jobs.messages import NO_JAVA, misplaced, not_installed
 
 PREFIX = "spark.imagestrata."
 PAIR = ("data_table", "metadata_table")
@@ -104,11 +105,11 @@ def _configure(parser: argparse.ArgumentParser, args: argparse.Namespace, *, nee
         from pyspark import SparkConf, SparkContext
         from pyspark.errors import PySparkException
     except ModuleNotFoundError as error:
-        sys.exit(failed(parser.prog, not_installed(error)))
+        raise EtlError(not_installed(error)) from error
     try:
         SparkContext._ensure_initialized()  # SparkConf() reads spark-defaults.conf only once the JVM runs
-    except PySparkException:
-        sys.exit(failed(parser.prog, NO_JAVA))
+    except PySparkException as error:
+        raise EtlError(NO_JAVA) from error
     conf = SparkConf()
     for name in (one for wanted in missing for one in (wanted, *needed[wanted])):
         value = conf.get(_key(name))

@@ -1,8 +1,7 @@
 """Write the ids and labels of a whole table to a row list, for training and validation in separate tables.
 
 Reads the metadata table once; it reads no images. A row list is a folder of Parquet files like a split: every image
-of the table, in a seeded order. Training reads it with --train-rows-fn or --val-rows-fn, Python with
-loader.open_rows(FOLDER).
+of the table, in a seeded order. Training reads it with --train-rows-fn and --val-rows-fn, or loader.open_rows(FOLDER).
 
 examples:
   spark-submit jobs/cache_rows.py --metadata-table imagenette.metadata_train --rows-fn train.rows
@@ -18,7 +17,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from etl.splits.plan import SplitPlan
-from formats.command_line import Parser
+from formats.command_line import Parser, command
 from jobs import options
 from jobs.arguments import make_parser, parse
 from jobs.command import execute
@@ -140,6 +139,7 @@ def _plan(args: argparse.Namespace) -> SplitPlan:
     )
 
 
+@command("cache_rows.py")
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit code."""
     plan, as_json = parse_args(argv)

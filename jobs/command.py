@@ -1,18 +1,17 @@
-"""How jobs run: the session, the exit code, the last line. pyspark is imported only when a job runs."""
+"""How jobs run: the session and the last line. pyspark is imported only when a job runs."""
 
 import json
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from etl.errors import EtlError, UnreachableError
-from formats.errors import FormatsError
 from formats.local_node import LocalNode
 from jobs.flows import events_of
-from jobs.messages import failed, not_installed, spark_error
-from schemas.errors import SchemaError
+from jobs.messages import not_installed, spark_error
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
@@ -39,47 +38,50 @@ def execute(
 
     Args:
         name: The job's name in messages.
-        run: Does the work; raises `EtlError` or `FormatsError`.
+        run: Does the work.
         as_json: Print the report as JSON.
         needs_cassandra: Print the cluster, and refuse to start if `imagestrata up` started it and it no longer runs.
         plan: The job's plan, if the run has OpenLineage events.
 
     Returns:
-        The exit code: 0 when the job is done; 1 when it failed, after one line on standard error that says why.
+        The exit code 0.
+
+    Raises:
+        EtlError: Spark failed, or a library is missing; or as ``run`` does.
     """
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr, force=True)
-    logging.getLogger("py4j").setLevel(logging.WARNING)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # or Ctrl-C leaves its traceback
     logging.getLogger("cassandra").setLevel(logging.CRITICAL)  # our own messages have what matters of its failures
+    with _explained_failures():
+        spark, origin = _session(name, needs_cassandra=needs_cassandra)
+        try:
+            if needs_cassandra:
+                from etl.cassandra.cluster import Cluster
+
+                print(f"cassandra: {Cluster.from_spark(spark)}{origin}", file=sys.stderr, flush=True)
+            with events_of(spark, name=name.removesuffix(".py"), plan=plan) as events:
+                report = run(spark)
+                events.complete(report)
+            print(json.dumps(asdict(report), ensure_ascii=False) if as_json else str(report), flush=True)
+        finally:
+            spark.stop()
+    return 0
+
+
+@contextmanager
+def _explained_failures() -> Iterator[None]:
+    """Turn errors of Spark, and missing libraries of its extra, into an `EtlError` for the user."""
     try:
         import pyspark.errors
         from py4j.protocol import Py4JJavaError
     except ModuleNotFoundError as error:
-        return failed(name, not_installed(error))
-    failures = (pyspark.errors.PySparkException, Py4JJavaError)
+        raise EtlError(not_installed(error)) from error
     try:
-        spark, origin = _session(name, needs_cassandra=needs_cassandra)
-    except (EtlError, FormatsError, SchemaError) as error:
-        return failed(name, str(error))
-    except failures as error:
-        return failed(name, spark_error(error))
-    try:
-        if needs_cassandra:
-            from etl.cassandra.cluster import Cluster
-
-            print(f"cassandra: {Cluster.from_spark(spark)}{origin}", file=sys.stderr, flush=True)
-        with events_of(spark, name=name.removesuffix(".py"), plan=plan) as events:
-            report = run(spark)
-            events.complete(report)
-        print(json.dumps(asdict(report), ensure_ascii=False) if as_json else str(report), flush=True)
-        return 0
-    except (EtlError, FormatsError) as error:
-        return failed(name, str(error))
+        yield
     except ModuleNotFoundError as error:  # the user's own Spark, without the extra's other libraries
-        return failed(name, not_installed(error))
-    except failures as error:
-        return failed(name, spark_error(error))
-    finally:
-        spark.stop()
+        raise EtlError(not_installed(error)) from error
+    except (pyspark.errors.PySparkException, Py4JJavaError) as error:
+        raise EtlError(spark_error(error)) from error
 
 
 def _session(name: str, *, needs_cassandra: bool) -> tuple["SparkSession", str]:

@@ -129,8 +129,7 @@ def _plan(args: argparse.Namespace) -> DeletePlan:
 
 def _draft(args: argparse.Namespace, **missing: TableName) -> DeletePlan:
     tables = {**missing, **options.tables_of(args)}
-    ingest, columns = _ingest(args.ingest), options.columns_of(args)
-    return options.plan_of(DeletePlan, args, **tables, ingest=ingest, columns=columns)
+    return options.plan_of(DeletePlan, args, **tables, ingest=_ingest(args.ingest), columns=options.columns_of(args))
 
 
 def _ingest(text: str | None) -> uuid.UUID | int | None:
@@ -140,6 +139,7 @@ def _ingest(text: str | None) -> uuid.UUID | int | None:
         raise ValueError(f"Wanted an ingest id (UUID) or the number of a run for --ingest. Found: {text!r}") from None
 
 
+@command_line.command("delete.py")
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     plan, args = parse_args(argv)

@@ -136,6 +136,7 @@ def _draft(args: argparse.Namespace, **missing: TableName) -> FeaturizePlan:
     )
 
 
+@command_line.command("featurize.py")
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     plan, as_json = parse_args(argv)

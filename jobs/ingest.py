@@ -36,7 +36,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from etl.ingest.plan import IngestPlan
-from formats.command_line import Parser
+from formats.command_line import Parser, command
 from jobs import ingest_options
 from jobs.command import execute
 
@@ -94,6 +94,7 @@ def estimate(spark: "SparkSession", *, plan: IngestPlan) -> "IngestEstimate":
     return ingestion.estimate(spark, plan=plan)
 
 
+@command("ingest.py")
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     plan, args = parse_args(argv)

@@ -23,12 +23,6 @@ _ALONE = {"--supervise", "--verbose"}
 _SECRET = re.compile(r"((?:[^\s=]*)(?:secret|password|token|access[.]?key)[^\s=]*=).+", re.IGNORECASE)
 
 
-def failed(name: str, message: str) -> int:
-    """Print one line that says why a job failed; returns the exit code."""
-    print(f"{name}: {message}", file=sys.stderr, flush=True)
-    return 1
-
-
 def not_installed(error: ModuleNotFoundError) -> str:
     """Which library of the extra `spark` is missing, and how to install it."""
     library = (error.name or "").partition(".")[0]

@@ -92,6 +92,7 @@ def _draft(args: argparse.Namespace, **missing: TableName) -> RelabelPlan:
     return options.plan_of(RelabelPlan, args, **tables, columns=options.columns_of(args))
 
 
+@command_line.command("relabel.py")
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     plan, as_json = parse_args(argv)

@@ -139,11 +139,11 @@ def _usual(args: argparse.Namespace) -> Mapping[str, str]:
     return dict.fromkeys(PAIR, f"as in {args.split}") if args.split and not (args.source or args.data_table) else {}
 
 
+@command_line.command("shard.py")
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     plan, as_json = parse_args(argv)
-    job, needs = partial(run, plan=plan), plan.source is None
-    return execute("shard.py", job, as_json=as_json, needs_cassandra=needs, plan=plan)
+    return execute("shard.py", partial(run, plan=plan), as_json=as_json, needs_cassandra=not plan.source, plan=plan)
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from etl.splits.plan import SplitPlan
-from formats.command_line import Parser
+from formats.command_line import Parser, command
 from jobs import split_options
 from jobs.command import execute
 
@@ -96,6 +96,7 @@ def explain(spark: "SparkSession", *, plan: SplitPlan) -> "SplitReport":
     return splitting.explain(spark, plan=plan)
 
 
+@command("split.py")
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     plan, args = parse_args(argv)

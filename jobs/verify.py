@@ -32,9 +32,10 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from etl.errors import EtlError
 from etl.ingest.plan import IngestPlan
 from etl.verify.plan import VerifyPlan, failure
-from formats.command_line import Parser
+from formats.command_line import Parser, command
 from jobs import options
 from jobs.arguments import PAIR, make_parser, parse
 from jobs.command import execute
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
 
     from etl.verify.report import VerifyReport
     from etl.verify.split_changes import SplitChanges
-
 
 EPILOG = f"""{options.SOURCE_HELP}
 Without tables, spark.imagestrata.data-table and spark.imagestrata.metadata-table in spark-defaults.conf are used. Give
@@ -128,6 +128,7 @@ def _check(args: argparse.Namespace) -> None:
         raise ValueError("Wanted a SOURCE with options about a source. Found: none. Add SOURCE, or leave them out.")
 
 
+@command("verify.py")
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     plan, as_json = parse_args(argv)
@@ -139,11 +140,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         reports.append(split_changes.run(spark, address=plan) if isinstance(plan, str) else run(spark, plan=plan))
         return reports[-1]
 
-    code = execute("verify.py", verify, as_json=as_json)
-    if code == 0 and reports[0].left:
-        print(f"verify.py: {failure(plan, found=reports[0].summary())}", file=sys.stderr, flush=True)
-        return 1
-    return code
+    execute("verify.py", verify, as_json=as_json)
+    if reports[0].left:
+        raise EtlError(failure(plan, found=reports[0].summary()))
+    return 0
 
 
 if __name__ == "__main__":

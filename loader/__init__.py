@@ -40,7 +40,7 @@
 
 DALI, torch and the Cassandra driver are imported when they are first used. Errors::
 
-    LoaderError(Exception)
+    LoaderError(ImagestrataError)
     ├── OptionError(ValueError)         an option is out of its range, or two contradict each other
     ├── MissingExtraError(ImportError)  a library is not installed; the message says what to install
     ├── SplitError                      no readable split at the named place

@@ -3,8 +3,10 @@
 import importlib
 from typing import Any
 
+from schemas.errors import ImagestrataError
 
-class LoaderError(Exception):
+
+class LoaderError(ImagestrataError):
     """The base class of all errors of this package."""
 
 

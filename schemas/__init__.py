@@ -2,12 +2,13 @@
 
 Errors::
 
-    SchemaError(ValueError)      a name, table or file is not valid
-    ├── IdentifierError          Cassandra does not accept a keyspace, table or column name without quotes
-    └── FormatVersionError       this version cannot read the manifest's format
+    ImagestrataError(Exception)      every error that imagestrata raises on purpose, in all packages
+    └── SchemaError(ValueError)      a name, table or file is not valid
+        ├── IdentifierError          Cassandra does not accept a keyspace, table or column name without quotes
+        └── FormatVersionError       this version cannot read the manifest's format
 """
 
-from schemas.errors import FormatVersionError, IdentifierError, SchemaError
+from schemas.errors import FormatVersionError, IdentifierError, ImagestrataError, SchemaError
 from schemas.identity import image_id
 from schemas.manifest import SplitFile, SplitManifest, SplitPart
 from schemas.tables import Columns, TableName
@@ -16,6 +17,7 @@ __all__ = [
     "Columns",
     "FormatVersionError",
     "IdentifierError",
+    "ImagestrataError",
     "SchemaError",
     "SplitFile",
     "SplitManifest",

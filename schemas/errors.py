@@ -1,7 +1,11 @@
 """The exceptions of this package. The package's docstring shows the tree."""
 
 
-class SchemaError(ValueError):
+class ImagestrataError(Exception):
+    """The base of every error that imagestrata raises on purpose. Its message is for the user; commands print it."""
+
+
+class SchemaError(ImagestrataError, ValueError):
     """A name, table or file is not valid."""
 
 

@@ -2,7 +2,7 @@
 
 Errors::
 
-    TrainingError(Exception)     options, data, devices or checkpoints that do not go together
+    TrainingError(ImagestrataError)     options, data, devices or checkpoints that do not go together
 """
 
 from training.errors import TrainingError

@@ -1,7 +1,9 @@
 """The exception of this package."""
 
+from schemas.errors import ImagestrataError
 
-class TrainingError(Exception):
+
+class TrainingError(ImagestrataError):
     """The training is not possible; the message says what was wanted, what was found and what to do."""
 
 

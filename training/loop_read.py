@@ -43,7 +43,7 @@ from rich.console import Console
 from rich.progress import track
 
 import loader
-from formats.command_line import Parser, port
+from formats.command_line import Parser, command, port
 from formats.local_node import described, hosts_of_script
 from training.errors import TrainingError
 
@@ -338,15 +338,15 @@ def _processes(options: LoopOptions) -> Iterator[tuple[int, int, int | None, Gat
         yield ours.rank, ours.world_size, ours.device_id, ours.each
 
 
+@command("loop_read.py")
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit code."""
     options = parse_args(argv)
     try:
         with _processes(options) as (rank, world_size, device_id, gather):
             epochs = run(options, rank=rank, world_size=world_size, device_id=device_id, gather=gather)
-    except (TrainingError, loader.LoaderError, ImportError) as error:
-        print(f"loop_read.py: {error}", file=sys.stderr, flush=True)
-        return 1
+    except ModuleNotFoundError as error:
+        raise TrainingError(f"Wanted the library {error.name}. Found: {error}.") from error
     if rank == 0:
         found = summary(epochs)
         warm = epochs[1:] or epochs

@@ -9,6 +9,7 @@ from pathlib import Path
 if not __package__:  # as a script: this package is not installed
     sys.path.append(str(Path(__file__).resolve().parents[1]))
 
+from formats.command_line import command
 from loader import LoaderError
 from training.errors import TrainingError
 from training.train_options import TrainOptions, parse_args
@@ -40,23 +41,18 @@ def _stopped_by(stop: Callable[..., None]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
+@command("train.py")
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit code."""
     options = parse_args(argv)
     try:
         run(options)
-    except (TrainingError, LoaderError) as error:
-        return _failed(str(error))
-    except OSError as error:  # such as a full disk or a missing folder
-        return _failed(f"Wanted to read and write the files of the options. Found: {error}")
+    except LoaderError:  # among them that of a library that the loader misses
+        raise
     except ImportError as error:
-        return _failed(f"Wanted torch and torchvision. Found: {error}. Install them: pip install 'imagestrata[train]'")
+        remedy = "Install them: pip install 'imagestrata[train]'"
+        raise TrainingError(f"Wanted torch and torchvision. Found: {error}. {remedy}") from error
     return 0
-
-
-def _failed(message: str) -> int:
-    print(f"train.py: {message}", file=sys.stderr, flush=True)
-    return 1
 
 
 if __name__ == "__main__":

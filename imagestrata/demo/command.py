@@ -1,5 +1,6 @@
 """The command line of the demo. It needs only the standard library: make checks it before it installs anything."""
 
+import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -8,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from etl.pictures.headers import MAGIC
-from formats.command_line import Parser, own_port
+from formats.command_line import Parser, command, own_port
 
 if TYPE_CHECKING:
     import argparse
@@ -81,12 +82,14 @@ def _in_folders(roots: Sequence[Path]) -> Iterator[str]:
                 yield from filter(os.path.isfile, (os.path.join(folder, name) for name in names))
 
 
+@command("demo", interrupted="run it again at any time; `make down` stops Cassandra")
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     args = parse_args(argv)
     from imagestrata.demo import journey
 
-    return journey.main(args.data, port=args.port)
+    print(json.dumps(journey.run(args.data, port=args.port), ensure_ascii=False), flush=True)
+    return 0
 
 
 if __name__ == "__main__":

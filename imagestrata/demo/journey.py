@@ -18,13 +18,13 @@ from rich.table import Table
 import loader
 from etl.cassandra.cluster import Cluster
 from etl.cassandra.control import Control
-from etl.errors import EtlError
 from imagestrata.demo import digits, report
 from imagestrata.demo.command import SPLITS
-from imagestrata.devstack import DevstackError, java, sparkconf
+from imagestrata.devstack import java, sparkconf
 from imagestrata.devstack.commands import DATA as CASSANDRA_FOLDER
 from imagestrata.devstack.commands import usual_port
 from imagestrata.devstack.servers.cassandra import Cassandra
+from schemas.errors import ImagestrataError
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "demo"
@@ -35,7 +35,7 @@ SIZE = 128
 EPOCHS = 2
 
 
-class DemoError(Exception):
+class DemoError(ImagestrataError):
     """A step of the demo failed; its own output says why."""
 
 
@@ -47,27 +47,6 @@ class Epochs:
     distinct_ids: int
     images_per_s: float
     sheet: list[report.Tile]
-
-
-def main(data: Path | None = None, *, port: int | None = None) -> int:
-    """Run the demo and print its results.
-
-    Args:
-        data: A tree of images; None for the digits.
-        port: The port of Cassandra; None for that of its last run, or the usual one.
-
-    Returns:
-        The exit code.
-    """
-    try:
-        print(json.dumps(run(data, port=port), ensure_ascii=False), flush=True)
-    except (DemoError, DevstackError, EtlError, loader.LoaderError) as error:
-        print(f"demo: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("demo: interrupted. Run it again at any time; `make down` stops Cassandra.", file=sys.stderr)
-        return 130
-    return 0
 
 
 def run(data: Path | None = None, *, port: int | None = None) -> dict[str, Any]:

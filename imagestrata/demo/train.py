@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from formats.command_line import Parser
+from formats.command_line import Parser, command
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -126,21 +126,13 @@ def source(index: int, *, port: int, shuffle: bool) -> "loader.CassandraSource":
     return loader.CassandraSource(split, hosts=["127.0.0.1"], port=port, batch_size=64, seed=7, shuffle=shuffle)
 
 
+@command("train-demo")
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     args = parser().parse_args(argv)
     from rich.console import Console
 
-    import loader
-    from etl.errors import EtlError
-    from imagestrata.demo.journey import DemoError
-    from imagestrata.devstack import DevstackError
-
-    try:
-        print(json.dumps(train(args.epochs, Console(stderr=True, highlight=False))), flush=True)
-    except (DemoError, DevstackError, EtlError, loader.LoaderError) as error:
-        print(f"train-demo: {error}", file=sys.stderr)
-        return 1
+    print(json.dumps(train(args.epochs, Console(stderr=True, highlight=False))), flush=True)
     return 0
 
 

@@ -11,10 +11,12 @@ Exceptions
         PortError         another process uses the port
 """
 
+from schemas.errors import ImagestrataError
+
 __all__ = ["DevstackError", "JavaError", "NodeError", "PortError", "SetupError"]
 
 
-class DevstackError(Exception):
+class DevstackError(ImagestrataError):
     """Base of all errors of devstack; the message says what was wanted, what was found and what to do."""
 
 

@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from formats.command_line import Parser
+from formats.command_line import Parser, command
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("schemas", "formats", "etl", "jobs")
@@ -42,6 +42,7 @@ def write(path: Path, root: Path = ROOT) -> int:
     return len(files)
 
 
+@command("error")
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     parser = Parser("python -m imagestrata.devstack.archive", manual=__doc__)

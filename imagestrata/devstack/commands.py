@@ -16,7 +16,7 @@ from datetime import date
 from pathlib import Path
 
 from formats import sizes
-from formats.command_line import Parser, own_port, size
+from formats.command_line import Parser, command, own_port, size
 from formats.local_node import PLACE
 from imagestrata.devstack import DevstackError, chromium
 from imagestrata.devstack.servers import versitygw
@@ -291,15 +291,8 @@ COMMANDS = {
 }
 
 
+@command("error", interrupted="everything that was started is stopped")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command, the first word of the command line; returns its exit code."""
     name, *rest = list(sys.argv[1:] if argv is None else argv)
-    args = parser(name).parse_args(rest)
-    try:
-        return COMMANDS[name].run(args)
-    except DevstackError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("interrupted: everything that was started is stopped", file=sys.stderr)
-        return 130
+    return COMMANDS[name].run(parser(name).parse_args(rest))

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from formats.command_line import Parser, token_file
+from formats.command_line import Parser, command, token_file
 from formats.command_line import port as port_number
 from formats.local_node import LocalNode
 from formats.sizes import counted
@@ -266,6 +266,7 @@ def _answer(address: str, path: str, bearer: str | None = None) -> http.client.H
         return connection.getresponse()
 
 
+@command("error")
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     args = parser().parse_args(argv)

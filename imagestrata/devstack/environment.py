@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
+from formats.command_line import command
 from imagestrata.devstack import DevstackError, SetupError, jars, java, sparkconf
 from imagestrata.devstack.steps import Step, locked, step
 
@@ -354,26 +355,18 @@ def parse_args(argv: Sequence[str] | None, known: dict[str, Collection[str]]) ->
     return parser.parse_args(argv)
 
 
+@command("error", interrupted="run it again, and it continues from here")
 def main(argv: Sequence[str] | None = None) -> int:
     """Prepare the environment; see the module's text."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     known = {"extras": project["project"]["optional-dependencies"], "groups": project["dependency-groups"]}
     args = parse_args(argv, known)
-    try:
-        if sys.version_info[:2] != (3, 11):
-            raise SetupError(
-                f"wanted Python 3.11. Found: {sys.version.split()[0]}. Run 'make PYTHON=/path/to/python3.11'."
-            )
-        if not sys.platform.startswith("linux"):
-            raise SetupError(f"wanted Linux (NVIDIA DALI and the services run there). Found: {sys.platform}.")
-        environment = Environment(folder="build/spark4/.venv", lock="spark4.lock") if args.spark4 else Environment()
-        environment.prepare(Wanted(frozenset(args.extra), frozenset(args.group)))
-    except DevstackError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("interrupted: run it again, and it continues from here", file=sys.stderr)
-        return 130
+    if sys.version_info[:2] != (3, 11):
+        raise SetupError(f"wanted Python 3.11. Found: {sys.version.split()[0]}. Run 'make PYTHON=/path/to/python3.11'.")
+    if not sys.platform.startswith("linux"):
+        raise SetupError(f"wanted Linux (NVIDIA DALI and the services run there). Found: {sys.platform}.")
+    environment = Environment(folder="build/spark4/.venv", lock="spark4.lock") if args.spark4 else Environment()
+    environment.prepare(Wanted(frozenset(args.extra), frozenset(args.group)))
     return 0
 
 

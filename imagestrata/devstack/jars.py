@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
-from imagestrata.devstack import DevstackError, SetupError, java
+from formats.command_line import command
+from imagestrata.devstack import SetupError, java
 from imagestrata.devstack.steps import Step, locked, step
 
 LOCK_FILE = Path(__file__).with_name("jars.lock")
@@ -272,18 +273,15 @@ def resolve(java_home: Path, ivy: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
+@command("error")
 def main() -> int:
     """Write a new jars.lock from the roots."""
     argparse.ArgumentParser(description="Resolve the jars again and write imagestrata/devstack/jars.lock.").parse_args()
     site_packages = Path(sys.prefix) / "lib" / "python3.11" / "site-packages"
-    try:
-        ivy = ivy_jar(site_packages)
-        with step("jars.lock") as current:
-            LOCK_FILE.write_text(resolve(java.find(site_packages).home, ivy), encoding="utf-8")
-            current.detail = f"{len(read_lock())} files"
-    except (DevstackError, subprocess.SubprocessError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    ivy = ivy_jar(site_packages)
+    with step("jars.lock") as current:
+        LOCK_FILE.write_text(resolve(java.find(site_packages).home, ivy), encoding="utf-8")
+        current.detail = f"{len(read_lock())} files"
     return 0
 
 

@@ -4,7 +4,7 @@ import sys
 import tomllib
 from pathlib import Path
 
-from imagestrata.devstack import DevstackError
+from formats.command_line import command
 from imagestrata.devstack.environment import ROOT, Environment
 from imagestrata.devstack.steps import step
 
@@ -38,13 +38,10 @@ def write(environment: Environment) -> None:
             environment.run("uv", "pip", "compile", *options, input=text)
 
 
+@command("error")
 def main() -> int:
     """Write the lock files of this checkout."""
-    try:
-        write(Environment(Path(ROOT)))
-    except DevstackError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    write(Environment(Path(ROOT)))
     return 0
 
 

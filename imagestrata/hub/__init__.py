@@ -8,7 +8,7 @@
 
 Errors::
 
-    HubError(Exception)
+    HubError(ImagestrataError)
     ├── OptionError(ValueError)    an option is out of range, or two options contradict each other
     ├── AccessError                a token, certificate or TLS is refused, or the token lacks the scope
     ├── UnreachableError           the service does not respond

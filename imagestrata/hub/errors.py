@@ -1,7 +1,9 @@
 """The exception tree of this package, drawn in the package's docstring."""
 
+from schemas.errors import ImagestrataError
 
-class HubError(Exception):
+
+class HubError(ImagestrataError):
     """A dataset service cannot be used as asked."""
 
 

@@ -117,9 +117,6 @@ def _run(
         command(hub.connect(args.url, args.token_file), args)
     except hub.OptionError as error:
         parser.error(str(error))
-    except hub.HubError as error:
-        sys.stderr.write(f"error: {' '.join(str(error).split())}\n")
-        return 1
     return 0
 
 

@@ -38,32 +38,25 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from formats import FormatsError, sizes
-from formats.command_line import Parser, size
+from formats import sizes
+from formats.command_line import Parser, command, size
 from formats.errors import AddressError
 from formats.stores.addresses import check_store
 from formats.stores.s3 import is_s3
 from formats.stores.storage import Storage
 from imagestrata.service.client_commands import list_datasets, pull, push, restore
-from imagestrata.service.errors import ServiceError
 from imagestrata.service.server.hosts import Hosts, authority
 from imagestrata.service.tokens import SCOPES, Tokens
-from schemas import SchemaError
 
 if TYPE_CHECKING:
     from imagestrata.service.stores.store import Store
 
 
+@command("error")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
-    command, *rest = sys.argv[1:] if argv is None else argv
-    try:
-        return _COMMANDS[command](rest)
-    except (ServiceError, FormatsError, SchemaError, OSError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
+    name, *rest = sys.argv[1:] if argv is None else argv
+    return _COMMANDS[name](rest)
 
 
 def serve(argv: Sequence[str]) -> int:
@@ -110,7 +103,8 @@ def serve(argv: Sequence[str]) -> int:
     from imagestrata.service.uploads.uploads import Uploads
 
     tokens = Tokens(Storage(args.root))
-    if not is_loopback and not args.insecure and not tokens.all():
+    known = tokens.all()  # a file that cannot be read is found before the server starts
+    if not is_loopback and not args.insecure and not known:
         parser.error(
             f"wanted a token, because other machines can reach {args.host}. Found: none in {args.root}. Create one: "
             f"imagestrata token create --root {args.root} --name NAME --scope write. Or give --insecure."

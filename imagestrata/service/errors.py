@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping
 
+from schemas.errors import ImagestrataError
 
-class ServiceError(Exception):
+
+class ServiceError(ImagestrataError):
     """A request failed. ``headers`` are added to the response."""
 
     status = 500
@@ -132,6 +134,13 @@ class UnreadableError(ServiceError):
 
     status = 500
     title = "A version cannot be read"
+
+
+class TokensError(ServiceError):
+    """The file of tokens is damaged or cannot be read, so no request can be admitted."""
+
+    status = 503
+    title = "The tokens cannot be read"
 
 
 class RequestError(ServiceError):

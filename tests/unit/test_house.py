@@ -222,6 +222,30 @@ def test_print_is_used_only_in_user_facing_code() -> None:
     assert speaking == []
 
 
+def test_every_command_ends_as_formats_command_line_decides() -> None:
+    own_endings = []
+    for file in modules():
+        source = file.read_text(encoding="utf-8")
+        mains = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef) and node.name == "main"]
+        if '__name__ == "__main__"' in source and not mains:
+            own_endings += [] if "import main\n" in source else [f"{file.relative_to(ROOT)} has no function main"]
+        for node in mains:
+            if not any(re.match(r"(command_line\.)?command\(", ast.unparse(one)) for one in node.decorator_list):
+                own_endings.append(f"{file.relative_to(ROOT)}:{node.lineno} is not decorated with @command")
+    assert own_endings == []
+
+
+def test_every_error_that_is_raised_on_purpose_has_the_common_base() -> None:
+    roots = [
+        f"{file.relative_to(ROOT)}:{node.lineno} {node.name}"
+        for file in modules()
+        if file.stem in ("errors", "__init__")
+        for node in ast.parse(file.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef) and [ast.unparse(base) for base in node.bases] == ["Exception"]
+    ]
+    assert [root.partition(" ")[2] for root in roots] == ["ImagestrataError"]
+
+
 def imported(file: Path) -> Iterator[tuple[str, int]]:
     """The modules that a file imports by their whole names, with their lines."""
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):

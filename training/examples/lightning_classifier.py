@@ -21,6 +21,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import nn
 
 import loader
+from formats.command_line import command
 from loader.lightning import ClassificationData
 
 
@@ -71,16 +72,16 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def check_checkpoint(path: str) -> None:
-    """Raise ValueError for a file that Lightning cannot continue from."""
+    """Raise `loader.OptionError` for a file that Lightning cannot continue from."""
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
         is_one = isinstance(found, dict) and "pytorch-lightning_version" in found
     except OSError as error:
-        raise ValueError(f"Wanted a checkpoint at {path}. Found: {error.strerror}") from error
+        raise loader.OptionError(f"Wanted a checkpoint at {path}. Found: {error.strerror}") from error
     except (RuntimeError, EOFError, pickle.UnpicklingError, ValueError):
         is_one = False
     if not is_one:
-        raise ValueError(f"Wanted a checkpoint of Lightning at {path}. Found: another file, or a truncated one")
+        raise loader.OptionError(f"Wanted a checkpoint of Lightning at {path}. Found: another file, or a truncated one")
 
 
 def run(args: argparse.Namespace) -> float | None:
@@ -98,14 +99,11 @@ def run(args: argparse.Namespace) -> float | None:
     return None if found is None else float(found)
 
 
+@command("lightning_classifier.py")
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit code."""
-    try:
-        top1 = run(parse_args(argv))
-        print("nothing was left to train: use more --epochs" if top1 is None else f"top-1 {top1:.2%}")
-    except (loader.LoaderError, ValueError) as error:
-        print(f"lightning_classifier.py: {error}", file=sys.stderr)
-        return 1
+    top1 = run(parse_args(argv))
+    print("nothing was left to train: use more --epochs" if top1 is None else f"top-1 {top1:.2%}")
     return 0
 
 

@@ -20,6 +20,7 @@ from nvidia.dali import fn, types
 from torch import nn
 
 import loader
+from formats.command_line import command
 
 
 def graph(files: Any, arrays: Any, *, size: int, train: bool, is_on_gpu: bool) -> tuple[Any, Any]:
@@ -105,23 +106,22 @@ def run(args: argparse.Namespace) -> float:
 
 
 def checked(labels: Any, number: int) -> torch.Tensor:
-    """The labels, if each image has this number of zeros and ones. Raises ValueError if not."""
+    """The labels, if each image has this number of zeros and ones. Raises `loader.OptionError` if not."""
     lengths = {len(one) for one in labels}
     if lengths != {number}:
-        raise ValueError(f"Wanted arrays of --labels {number} numbers. Found: {', '.join(map(str, sorted(lengths)))}")
+        raise loader.OptionError(
+            f"Wanted arrays of --labels {number} numbers. Found: {', '.join(map(str, sorted(lengths)))}"
+        )
     if not ((labels == 0) | (labels == 1)).all():
-        raise ValueError("Wanted arrays of zeros and ones. Found: class numbers")
+        raise loader.OptionError("Wanted arrays of zeros and ones. Found: class numbers")
     found: torch.Tensor = labels
     return found
 
 
+@command("multi_label.py")
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit code."""
-    try:
-        run(parse_args(argv))
-    except (loader.LoaderError, ValueError) as error:
-        print(f"multi_label.py: {error}", file=sys.stderr)
-        return 1
+    run(parse_args(argv))
     return 0
 
 

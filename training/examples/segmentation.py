@@ -20,6 +20,7 @@ from nvidia.dali import fn, types
 from torch import nn
 
 import loader
+from formats.command_line import command
 
 
 def graph(files: Any, masks: Any, *, size: int, train: bool, device: str) -> tuple[Any, Any]:
@@ -117,18 +118,15 @@ def run(args: argparse.Namespace) -> float:
 
 
 def check(classes: torch.Tensor, number: int) -> None:
-    """Raise ValueError for a class that the model does not have."""
+    """Raise `loader.OptionError` for a class that the model does not have."""
     if (found := int(classes.max())) >= number:
-        raise ValueError(f"Wanted masks with values below --classes {number}. Found: {found}")
+        raise loader.OptionError(f"Wanted masks with values below --classes {number}. Found: {found}")
 
 
+@command("segmentation.py")
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit code."""
-    try:
-        run(parse_args(argv))
-    except (loader.LoaderError, ValueError) as error:
-        print(f"segmentation.py: {error}", file=sys.stderr)
-        return 1
+    run(parse_args(argv))
     return 0
 
 

@@ -10,13 +10,13 @@ vulnerability is known, or the service did not answer for every package, or a to
 """
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+from formats.command_line import command
 from formats.origin import VERSION
-from imagestrata.devstack import DevstackError, SetupError
+from imagestrata.devstack import SetupError
 from imagestrata.devstack.environment import Environment
 
 EXTRAS = ("spark", "cuda120", "train", "lightning", "metrics", "looks", "lineage", "shards", "service")
@@ -81,17 +81,14 @@ def judge(found: list[dict[str, Any]]) -> list[str]:
     ]
 
 
+@command("error")
 def main() -> int:
     """Write all three; returns the exit code."""
     environment = Environment()
     folder = environment.root / "build" / "inventory"
-    try:
-        write(environment, folder)
-        print(f"SBOM      {folder / 'sbom.json'}\nlicenses  {folder / 'licenses.md'}", flush=True)
-        found = audit(environment, folder)
-    except (DevstackError, subprocess.SubprocessError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    write(environment, folder)
+    print(f"SBOM      {folder / 'sbom.json'}\nlicenses  {folder / 'licenses.md'}", flush=True)
+    found = audit(environment, folder)
     print("\n".join(found) or "audit     no known vulnerabilities")
     return 1 if found else 0
 

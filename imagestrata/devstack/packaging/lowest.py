@@ -12,7 +12,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from imagestrata.devstack import DevstackError, java, sparkconf
+from formats.command_line import command
+from imagestrata.devstack import java, sparkconf
 from imagestrata.devstack.environment import Environment
 
 # cuda130 installs the module that cuda120 installs. notebooks adds what only notebooks import.
@@ -50,14 +51,11 @@ def install(environment: Environment, folder: Path) -> Path:
     return python
 
 
+@command("error")
 def main(argv: Sequence[str] | None = None) -> int:
     """Make the environment and run the tests in it."""
     environment = Environment()
-    try:
-        python = install(environment, environment.root / "build" / "lowest")
-    except DevstackError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    python = install(environment, environment.root / "build" / "lowest")
     tests = list(sys.argv[1:] if argv is None else argv) or list(TESTS)
     env = os.environ | {"PATH": f"{python.parent}:{os.environ['PATH']}", "VIRTUAL_ENV": str(python.parents[1])}
     command = [str(python), "-m", "pytest", "-n", "logical", "--max-worker-restart", "1", *tests]

@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from imagestrata.devstack import DevstackError
+from formats.command_line import command
 from imagestrata.devstack.environment import Environment
 
 
@@ -34,15 +34,11 @@ def build(environment: Environment, target: Path) -> Path:
         return Path(shutil.move(built, target / built.name))
 
 
+@command("error")
 def main() -> int:
     """Build the wheel of this checkout and print its path."""
     environment = Environment()
-    try:
-        path = build(environment, environment.root / "build" / "dist")
-    except DevstackError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    print(path)
+    print(build(environment, environment.root / "build" / "dist"))
     return 0
 
 

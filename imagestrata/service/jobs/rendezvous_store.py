@@ -10,7 +10,10 @@ import sys
 
 import torch.distributed as dist
 
+from formats.command_line import command
 
+
+@command("rendezvous store")
 def main(listening: int) -> int:
     """Serve on a listening socket, given by its descriptor, until the input is closed."""
     port = socket.socket(fileno=os.dup(listening)).getsockname()[1]

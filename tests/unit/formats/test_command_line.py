@@ -1,10 +1,24 @@
-"""A wrong command line gives one line, the nearest option, and exit code 2."""
+"""A wrong command line gives one line, the nearest option, and exit code 2. Commands end with 0, 1, 2 or 130."""
 
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from formats.command_line import Parser, own_port, port, size, token_file
+from etl.errors import UnreachableError
+from formats.command_line import Parser, command, own_port, port, size, token_file
+from formats.errors import StorageError
+from imagestrata.devstack import JavaError
+from imagestrata.hub import HubError
+from imagestrata.service.errors import NotThereError
+from loader import SplitError
+from schemas import SchemaError
+from training import TrainingError
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def parser() -> Parser:
@@ -127,3 +141,96 @@ def test_a_token_comes_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture
         assert f"--token-file: wanted a token in {file}. Found: {found}" in capsys.readouterr().err
     file.write_text("secret\n")
     assert made.parse_args(["--token-file", str(file)]).token_file == "secret"
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        *((kind("Wanted a.\n  Found: b"), 1, "tool: Wanted a. Found: b\n")
+          for kind in (HubError, JavaError, NotThereError, SchemaError, SplitError, StorageError, TrainingError,
+                       UnreachableError)),
+        (PermissionError(13, "Permission denied", "f"), 1, "tool: [Errno 13] Permission denied: 'f'\n"),
+        (subprocess.TimeoutExpired("java", 9), 1, "tool: Command 'java' timed out after 9 seconds\n"),
+        (KeyboardInterrupt(), 130, "interrupted: nothing was changed\n"),
+        (None, 0, ""),
+    ],
+)  # fmt: skip
+def test_a_command_ends_with_a_code_and_one_line(
+    error: BaseException | None, code: int, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @command("tool", interrupted="nothing was changed")
+    def main(argv: Sequence[str] | None = None) -> int:
+        if error is not None:
+            raise error
+        return 0
+
+    assert main([]) == code
+    assert capsys.readouterr() == ("", line)
+
+
+def test_a_bug_in_a_command_keeps_its_traceback() -> None:
+    @command("tool")
+    def main() -> int:
+        return {}["missing"]
+
+    with pytest.raises(KeyError):
+        main()
+
+
+COMMAND = """
+import os, sys
+from formats.command_line import command
+@command("tool")
+def main():
+    for number in range(50_000):
+        print(f"line {number} of {os.fsdecode(bytes([255]))}", file=getattr(sys, sys.argv[1]))
+    open(sys.argv[2], "w").close()
+    return 0
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_command_whose_reader_has_gone_does_its_work_in_silence(stream: str, tmp_path: Path) -> None:
+    words = [sys.executable, "-c", COMMAND, stream, str(tmp_path / "done")]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(words, cwd=ROOT, **pipes) as process:  # type: ignore[call-overload]
+        read, other = (process.stdout, process.stderr) if stream == "stdout" else (process.stderr, process.stdout)
+        assert read.readline() == b"line 0 of \\udcff\n"  # no encoding has the raw byte of a file name
+        read.close()
+        assert other.read() == b""
+    assert process.returncode == 0
+    assert (tmp_path / "done").exists()
+
+
+def test_a_command_whose_output_finds_the_disk_full_fails_with_one_line(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", COMMAND, "stdout", str(tmp_path / "done")]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(words, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (1, b"tool: [Errno 28] No space left on device\n")
+
+
+def test_ctrl_c_ends_a_command_with_130_and_without_a_traceback() -> None:
+    code = """
+import sys, time
+from formats.command_line import command
+@command("tool")
+def main():
+    print("ready", flush=True)
+    time.sleep(60)
+    return 0
+sys.exit(main())
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # it may be ignored here
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == b"ready\n"
+        process.send_signal(signal.SIGINT)
+        assert process.stderr.read() == b"interrupted\n"
+    assert process.returncode == 130
