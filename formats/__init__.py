@@ -1,4 +1,4 @@
-"""File formats and storage: split folders and dictionaries, shards, hashes, permutations, and object stores.
+"""File formats and storage: split folders and dictionaries, shards, pictures, hashes, permutations, and object stores.
 
 This package uses neither Spark, Cassandra nor torch. Errors::
 
@@ -6,6 +6,7 @@ This package uses neither Spark, Cassandra nor torch. Errors::
     ├── NotASplitError           there is no readable split folder or dictionary at an address
     ├── DamagedError             files do not match their manifest: lengths, counts or fingerprint
     ├── ArchiveError             a tar is damaged, or has members that are not allowed
+    ├── PictureError             a file is no picture, or its pixels cannot be shown in 8 bits
     ├── ShardError               samples cannot be packed into shards
     └── StorageError(OSError)    a storage does not answer, denies access, or cannot be used
         ├── RefusedError         it denies access with these keys, or has no such bucket (NoBucketError)
@@ -21,6 +22,7 @@ from formats.errors import (
     FormatsError,
     NoBucketError,
     NotASplitError,
+    PictureError,
     RefusedError,
     ShardError,
     StorageError,
@@ -50,6 +52,7 @@ __all__ = [
     "NoBucketError",
     "NotASplitError",
     "Permutation",
+    "PictureError",
     "RefusedError",
     "ShardError",
     "SplitDictionary",

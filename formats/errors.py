@@ -19,6 +19,10 @@ class ShardError(FormatsError):
     """Samples cannot be packed into shards."""
 
 
+class PictureError(FormatsError):
+    """The bytes of a file are not a picture, or its pixels cannot be shown in 8 bits."""
+
+
 class ArchiveError(FormatsError):
     """A tar is damaged, or has members that are not allowed."""
 

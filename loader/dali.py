@@ -1,13 +1,20 @@
-"""The source inside DALI: what a pipeline calls for each batch, and which of its images DALI cannot decode."""
+"""The source inside DALI: what a pipeline calls for each batch.
+
+DALI gets the files that it decodes as all other adapters do (`formats.pictures.decoding`). Other images are decoded
+here, and DALI gets their pixels as PNM, a format without losses that it only copies.
+"""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 from uuid import UUID
 
 import numpy as np
 from numpy.typing import NDArray
 
+from loader.adapters.pictures import decoded_picture, is_read_by_dali
+from loader.adapters.undecodable import decode_error
 from loader.batch import Batch
 from loader.errors import TableError, require
 from loader.order.delivery import Position
@@ -44,10 +51,16 @@ def dali(module: str) -> Any:
 
 
 class EpochReader:
-    """What a DALI pipeline calls for each batch. DALI counts epochs and says which one it needs."""
+    """What a DALI pipeline calls for each batch. DALI counts epochs and says which one it needs.
 
-    def __init__(self, source: Batches, reader: Position, *, first_epoch: int = 0) -> None:
-        self._source, self._reader, self._plan = source, reader, reader.plan
+    Up to ``threads`` images are decoded at a time that DALI does not decode. A call raises `DecodeError` for one that
+    nothing decodes; its batch is then in `pending`.
+    """
+
+    def __init__(self, source: Batches, reader: Position, *, first_epoch: int = 0, threads: int = 4) -> None:
+        self._source, self._reader, self._plan, self._threads = source, reader, reader.plan, threads
+        self.failed: set[int] = set()
+        """The hashes of files that DALI has failed to decode, though it should."""
         self._first_epoch = first_epoch
         self._epoch: int | None = None
         self._batches: Iterator[Batch] = iter(())
@@ -77,7 +90,12 @@ class EpochReader:
         batch = self._again.popleft() if self._again else next(self._batches)
         self.pending.append(batch)
         columns = [_column(batch, name) for name in self._source.metadata]
-        return [_bytes(image) for image in batch.images], *_labels(batch), *columns, *_features(batch)
+        files = []
+        for place, file in enumerate(self._files(batch)):
+            if isinstance(file, Exception):
+                raise decode_error(batch, place, file) from file
+            files.append(_bytes(file))
+        return files, *_labels(batch), *columns, *_features(batch)
 
     def given(self) -> Batch:
         """The next batch that the pipeline has delivered; records that it has."""
@@ -89,6 +107,30 @@ class EpochReader:
         self.pending.clear()
         self._first_epoch = epoch
 
+    def undecodable(self, batch: Batch) -> dict[int, Exception]:
+        """Why images of a batch, by their places, cannot be decoded. What only DALI cannot is not given to it again."""
+        errors = {}
+        for place, (image, file) in enumerate(zip(batch.images, self._files(batch), strict=True)):
+            if file is image and not _is_decodable(image):
+                self.failed.add(hash(image))
+                file = _pnm(image)
+            if isinstance(file, Exception):
+                errors[place] = file
+        return errors
+
+    def _files(self, batch: Batch) -> list[bytes | Exception]:
+        """The files that DALI gets for a batch, or why there is none."""
+        files: list[bytes | Exception] = list(batch.images)
+        others = [place for place, image in enumerate(batch.images) if not self._is_for_dali(image)]
+        if others:
+            with ThreadPoolExecutor(min(self._threads, len(others))) as pool:
+                for place, file in zip(others, pool.map(_pnm, [batch.images[one] for one in others]), strict=True):
+                    files[place] = file
+        return files
+
+    def _is_for_dali(self, image: bytes) -> bool:
+        return is_read_by_dali(image) and not (self.failed and hash(image) in self.failed)
+
     def close(self) -> None:
         """Stop reading the current epoch."""
         self._batches = iter(())
@@ -96,9 +138,10 @@ class EpochReader:
         self.pending.clear()
 
 
-def undecodable(batch: Batch) -> list[int]:
-    """The places of a batch's images that DALI cannot decode."""
-    return [place for place, image in enumerate(batch.images) if not _is_decodable(image)]
+def _pnm(image: bytes) -> bytes | Exception:
+    """An image's pixels as PNM, or why there are none."""
+    picture = decoded_picture(image)
+    return picture if isinstance(picture, Exception) else b"P6 %d %d 255\n" % picture.size + picture.tobytes()
 
 
 def _bytes(data: bytes) -> NDArray[np.uint8]:

@@ -141,9 +141,8 @@ class Split:
     ) -> "PIL.Image.Image":
         """Read some images and show them on one picture, with the names of their classes and their positions.
 
-        A notebook shows the picture. Images are as PIL decodes them for the transforms of `ImageDataset` and
-        `TorchDataset`. A mask is below its image, with a colour for each of its numbers; a label array is written out.
-        An image that cannot be decoded says so.
+        A notebook shows the picture. Images are as training sees them. A mask is below its image, with a
+        colour for each of its numbers; a label array is written out. An image that cannot be decoded says so.
 
         Args:
             which: How many images, from position 0 on, which is a random choice; or the positions themselves. At

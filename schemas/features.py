@@ -138,7 +138,7 @@ class FeatureView:
 
     @property
     def title(self) -> str:
-        """The name with the version: ``sharpness@v1``."""
+        """The name with the version: ``sharpness@v2``."""
         return f"{self.name}@v{self.version}"
 
     def table_of(self, metadata: TableName) -> TableName:

@@ -48,7 +48,7 @@ class Entry:
 
     @property
     def title(self) -> str:
-        """The name with the version: ``sharpness@v1``."""
+        """The name with the version: ``sharpness@v2``."""
         return f"{self.name}@v{self.version}"
 
 

@@ -122,11 +122,13 @@ def _entry(section: str, table: Mapping[str, Any]) -> Entry:
 
 
 def _view(table: Mapping[str, Any]) -> str:
-    name, version, source = table["name"], table.get("version", 1), table["source"]
+    name, source = table["name"], table["source"]
     if source.startswith("builtin:") or name in builtin.VIEWS:
         view = builtin.view_of(name) if name in builtin.VIEWS else None
-        if view is None or (source, version) != (view.source, view.version):
-            raise SourceError(f"{name}@v{version} from {source}. Built-in views are {', '.join(builtin.VIEWS)}.")
+        if view is None or source != view.source or table.get("version", view.version) != view.version:
+            title = f"{name}@v{table['version']}" if "version" in table else name
+            names = ", ".join(builtin.view_of(one).title for one in builtin.VIEWS)
+            raise SourceError(f"{title} from {source}. Built-in views are {names}.")
         if strange := {"fields", "ttl"} & table.keys():
             raise SourceError(f"{', '.join(sorted(strange))} of a built-in view, which is defined already")
         return view.to_json()
@@ -135,7 +137,7 @@ def _view(table: Mapping[str, Any]) -> str:
     ttl = table.get("ttl")
     return FeatureView(
         name=name,
-        version=version,
+        version=table.get("version", 1),
         fields=dict(table["fields"]),
         source=source,
         digest=digest_of(source),
@@ -147,7 +149,7 @@ def _service(table: Mapping[str, Any]) -> str:
     views = [ViewName.parse(text) for text in table["views"]]
     if not views or any(view.version is None for view in views):
         named = ", ".join(map(str, views)) or "no views"
-        raise SourceError(f"{named}. A feature service names versions of views: sharpness@v1.")
+        raise SourceError(f"{named}. A feature service names versions of views: sharpness@v2.")
     ViewName(table["name"], table.get("version", 1))
     return json.dumps({"format": FORMAT, "views": [str(view) for view in views]}, sort_keys=True)
 

@@ -3,7 +3,7 @@
 ::
 
     features/
-      sharpness@v1/part-*.parquet    id: 16 bytes, sequence, event_timestamp, created_timestamp, sharpness
+      sharpness@v2/part-*.parquet    id: 16 bytes, sequence, event_timestamp, created_timestamp, sharpness
       _features.json                 the file that readers trust
 """
 

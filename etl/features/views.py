@@ -68,7 +68,7 @@ def find_view(
 
 
 def digest_of_source(source: str) -> str:
-    """The SHA-256 of what makes a view's values, in hexadecimal: a module or a model. Raises `FunctionError`."""
+    """The SHA-256 of what makes a view's values: a module or a model, and the decoder. Raises `FunctionError`."""
     return digest_of_model(file_of(source)) if source.startswith("onnx:") else digest_of(source)
 
 
@@ -116,7 +116,8 @@ def _check_same(view: FeatureView, *, source: str, digest: str, newest: int, ttl
     found = source
     if is_same_source:
         what = "model" if is_model else "module"
-        found = f"the {what} has changed since then ({digest[:12]} instead of {view.digest[:12]})"
+        digests = f"({digest[:12]} instead of {view.digest[:12]})"
+        found = f"the {what} has changed since then, or how images are decoded {digests}"
     given = f"onnx:{file_of(source)}" if is_model else source.removeprefix("python:")
     raise ConflictError(
         f"Wanted {view.title} as it was registered, from {view.source}. Found: {found}. Values of both would be mixed. "

@@ -9,6 +9,7 @@ import struct
 from typing import NamedTuple
 
 from etl.pictures.endings import jpeg_end, png_end, webp_end
+from formats.pictures.orientation import exif_orientation
 
 MAGIC = re.compile(
     rb"\xff\xd8\xff|\x89PNG\r\n\x1a\n|II\*\0|MM\0\*|BM|RIFF....WEBP|\0\0\0\x0cjP  |\xff\x4f\xff\x51|P[1-6][\s#]|GIF8",
@@ -19,7 +20,6 @@ MAGIC = re.compile(
 _PNG_DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}  # by color type
 _JPEG_FRAMES = (0xC0, 0xC1, 0xC2)  # baseline, extended, progressive; few decoders support the others
 _JPEG_PLAIN = frozenset({*range(0xE0, 0xF0), 0xFE, 0xDB, 0xC4, 0xDD})
-_ORIENTATION = 0x0112
 
 
 class Look(NamedTuple):
@@ -48,27 +48,6 @@ def look(data: bytes) -> Look | None:
     except (IndexError, struct.error):  # the file is truncated
         pass
     return None
-
-
-def exif_orientation(exif: bytes) -> int:
-    """The orientation in an EXIF block, from 1 (upright) to 8; 1 if the block is broken or has none."""
-    block = exif.removeprefix(b"Exif\0\0")
-    order = {b"II": "<", b"MM": ">"}.get(block[:2])
-    if order is None:
-        return 1
-    try:
-        (start,) = struct.unpack_from(order + "I", block, 4)
-        (count,) = struct.unpack_from(order + "H", block, start)
-        for at in range(start + 2, start + 2 + 12 * count, 12):
-            tag, kind, values = struct.unpack_from(order + "HHI", block, at)
-            if tag == _ORIENTATION:
-                if values != 1 or kind not in (3, 4):
-                    return 1
-                (value,) = struct.unpack_from(order + ("H" if kind == 3 else "I"), block, at + 8)
-                return value if 1 <= value <= 8 else 1
-    except struct.error:
-        pass
-    return 1
 
 
 def _jpeg(data: bytes) -> Look | None:

@@ -4,7 +4,6 @@ import io
 import re
 import struct
 import threading
-import warnings
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,20 +16,17 @@ from PIL import Image
 from etl.errors import one_line
 from etl.pictures import foreign
 from etl.pictures.endings import end_of, what_follows
-from etl.pictures.headers import MAGIC, Look, exif_orientation, look
+from etl.pictures.headers import MAGIC, Look, look
 from etl.pictures.plan import Check
+from formats.errors import PictureError
+from formats.pictures.decoding import DAMAGE, Mode, decode_opened
+from formats.pictures.orientation import exif_orientation
 
 FORMATS = ("JPEG", "PNG", "TIFF", "BMP", "WEBP", "JPEG2000", "PNM")
 """The formats that DALI decodes, by their names in the metadata table."""
 
 MAX_PIXELS = 2 * 89_478_485
 """An image with more pixels counts as a decompression bomb (Pillow's limit)."""
-
-DAMAGE: tuple[type[Exception], ...] = (
-    *(OSError, SyntaxError, ValueError, TypeError, LookupError, EOFError, struct.error),
-    *(ArithmeticError, MemoryError, AttributeError, RuntimeError),
-)
-"""Exceptions that Pillow raises for damaged files, from its tests and from experience with random bytes."""
 
 EXTENSIONS = {
     **dict.fromkeys((b"jpg", b"jpeg", b"jpe", b"jfif", b"mpo"), "JPEG"),
@@ -50,21 +46,10 @@ _ROOM = 16_000_000
 _HOLE = bytes(64)
 """So many zeros are rare in coded pixels, and frequent where a part of a file was never written."""
 
-_TURNS = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
 _BLOCKS = 4
 
 # Pillow keeps this many blocks of 16 MB for all threads. If they were freed, the heap of each thread would keep some.
 Image.core.set_blocks_max(_BLOCKS)  # type: ignore[attr-defined]  # documented, not exported
-# Pillow warns above half the limit; such images are large, but accepted.
-warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 
 
 class RejectedError(Exception):
@@ -141,12 +126,6 @@ def disagrees(path: bytes, format: str) -> bool:
     return bool(format) and told is not None and told != format
 
 
-def turned(image: Image.Image, orientation: int) -> Image.Image:
-    """Apply an EXIF orientation (1 to 8) to an image."""
-    turn = _TURNS.get(orientation)
-    return image if turn is None else image.transpose(turn)
-
-
 @contextmanager
 def open_picture(data: bytes) -> Iterator[Image.Image]:
     """A picture of any format that we know by name, not decoded yet. Raises `RejectedError`."""
@@ -168,9 +147,24 @@ def open_picture(data: bytes) -> Iterator[Image.Image]:
 
 
 def decode(image: Image.Image) -> None:
-    """Decode an opened image. Raises `RejectedError` if it is damaged or truncated."""
-    try:
+    """Decode an opened image as it is. Raises `RejectedError` if it is damaged or truncated."""
+    with _rejected():
         image.load()
+
+
+def decode_as(image: Image.Image, data: bytes, mode: Mode) -> Image.Image:
+    """Decode an opened image as training sees it (`formats.pictures.decoding`). Raises `RejectedError`."""
+    with _rejected():
+        return decode_opened(image, data, mode=mode)
+
+
+@contextmanager
+def _rejected() -> Iterator[None]:
+    try:
+        yield
+    except PictureError as error:
+        kind, _, detail = str(error).partition(": ")
+        raise RejectedError(kind, detail) from None
     except Image.DecompressionBombError as error:
         raise RejectedError("too many pixels", stable_line(error)) from None
     except DAMAGE as error:

@@ -6,24 +6,23 @@ With the same version of Pillow and its libraries, the same bytes and options al
 import io
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-from PIL import Image, ImageChops
+from PIL import Image
 
 from etl.pictures.images import (
-    DAMAGE,
     MAX_PIXELS,
     Header,
     RejectedError,
     decode,
+    decode_as,
     of_mask,
     open_picture,
     read_header,
     room,
     stable_line,
-    turned,
 )
 from etl.pictures.plan import LOSSY, MAX_SIDES, Recode
+from formats.pictures.decoding import DAMAGE
+from formats.pictures.orientation import turned
 
 _OPTIONS: dict[str, dict[str, Any]] = {"JPEG": {}, "PNG": {}, "TIFF": {"compression": "tiff_lzw"}, "WEBP": {}}
 _MASK_MODES = ("1", "L", "P", "I;16", "I;16B", "I", "RGB", "RGBA", "LA")
@@ -34,8 +33,8 @@ _GAP = 2.0
 def convert(data: bytes, recode: Recode) -> tuple[bytes, Header]:
     """Convert an image file, upright and in RGB. Raises `RejectedError` if it cannot be decoded or written.
 
-    If a file has several images (animations, pages), the first is used. Transparency becomes white. A color profile
-    is kept if the image was RGB already.
+    The pixels are those that training sees (`formats.pictures.decoding`): the first image of several, transparency
+    dropped. A color profile is kept if the image was RGB already.
     """
     header = read_header(data, check="none")
     if not recode.changes:
@@ -46,16 +45,15 @@ def convert(data: bytes, recode: Recode) -> tuple[bytes, Header]:
             least = tuple(int(_GAP * side) for side in scaled)
             image.draft(None, (least[0], least[1]) if header.orientation < 5 else (least[1], least[0]))
         with room(image):
-            decode(image)
             profile = image.info.get("icc_profile") if image.mode == "RGB" else None
+            picture = decode_as(image, data, "RGB")
             try:
-                picture = turned(to_rgb(image), header.orientation)
                 if scaled is not None and picture.size != scaled:
                     picture = picture.resize(scaled, Image.Resampling.LANCZOS, reducing_gap=_GAP)
                 if box is not None:
                     picture = picture.crop(box)
             except DAMAGE as error:
-                raise RejectedError("cannot be made RGB", stable_line(error)) from None
+                raise RejectedError("cannot be scaled", stable_line(error)) from None
             return _encoded(picture, recode, profile), Header(recode.format, *picture.size)
 
 
@@ -90,35 +88,6 @@ def convert_mask(data: bytes, recode: Recode, image: Header) -> tuple[bytes, Hea
             picture = picture.crop(box)
         picture.info = {}
         return _saved(picture, "PNG"), Header("PNG", *picture.size)
-
-
-def to_rgb(image: Image.Image) -> Image.Image:
-    """Convert a decoded image of any mode to RGB; transparency becomes white. May raise ValueError for rare modes.
-
-    The upper 8 bits of 16 are kept, and the upper 8 bits of 31 for larger integers. Floating-point values are scaled
-    from the range 0 to 1 if all of them are inside, else from 0 to 255, else from 0 to their maximum.
-    """
-    if image.mode.startswith("I;16"):
-        image = _grey(np.asarray(image) >> 8)
-    elif image.mode == "I":
-        values = np.asarray(image)
-        image = _grey(values >> (8 if values.max() < 1 << 16 else 23))
-    elif image.mode == "F":
-        numbers = np.nan_to_num(np.asarray(image), nan=0, posinf=0, neginf=0)
-        largest = float(numbers.max())
-        image = _grey(np.rint(numbers * (255 if largest <= 1 else 1 if largest <= 255 else 255 / largest)))
-    elif image.mode == "CMYK" and image.format in ("JPEG", "MPO") and "adobe" not in image.info:
-        image = ImageChops.invert(image)  # only Adobe's CMYK is stored inverted, and Pillow assumes Adobe for all
-    if image.has_transparency_data:
-        picture = image.convert("RGBA")
-        white = Image.new("RGBA", picture.size, "white")
-        white.alpha_composite(picture)
-        image = white
-    return image if image.mode == "RGB" else image.convert("RGB")
-
-
-def _grey(values: NDArray[Any]) -> Image.Image:
-    return Image.fromarray(np.clip(values, 0, 255).astype(np.uint8))
 
 
 def _size(image: Header) -> str:

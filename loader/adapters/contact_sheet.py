@@ -1,4 +1,4 @@
-"""Contact sheets: the pictures of a batch or a split on one PIL image, as PIL decodes them for transforms."""
+"""Contact sheets: the pictures of a batch or a split on one PIL image, as training sees them."""
 
 import colorsys
 import io
@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
-from loader.adapters.pictures import FORMATS, decoded_picture
+from formats.pictures.decoding import FORMATS
+from loader.adapters.pictures import decoded_picture
 from loader.batch import Batch
 from loader.cassandra.cluster import Cluster
 from loader.errors import OptionError

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 from webdataset import autodecode, filters
 
+from formats.pictures import Orientation
 from formats.shards.sample_metadata import integer_in
-from loader.adapters.pictures import FORMATS
-from loader.errors import DecodeError, OptionError
+from loader.adapters.pictures import check_orientation, decoded_picture
+from loader.errors import DecodeError, OptionError, require
 
 _JPEG_2000 = {"jp2", "j2k", "jpc", "jpf", "jpx", "j2c"}
 _PICTURES = {"jpg", "jpeg", "jpe", "jfif", "png", "apng", "bmp", "dib", "gif", "webp", "tif", "tiff", *_JPEG_2000}
@@ -29,7 +30,8 @@ class Decoding:
 
     A handler is a function of ``.extension`` and bytes that returns None for files that it does not decode, or one of
     webdataset's names of image types. ``pre`` and ``post`` replace the handlers before and after; ``only``, ``partial``
-    and ``handler`` work as in webdataset. Raises `OptionError` for a name that is not an image type.
+    and ``handler`` work as in webdataset. Images are turned upright by EXIF, unless ``orientation`` is "stored". Raises
+    `OptionError` for a name that is not an image type.
     """
 
     def __init__(
@@ -38,9 +40,11 @@ class Decoding:
         handler: Callable[[Exception], bool] = filters.reraise_exception,
         pre: Sequence[Handler] | None = None,
         post: Sequence[Handler] | None = None,
+        orientation: Orientation = "upright",
         **options: Any,
     ) -> None:
-        chain = [_Pictures(one) if isinstance(one, str) else one for one in handlers]
+        check_orientation(orientation)
+        chain = [_Pictures(one, orientation) if isinstance(one, str) else one for one in handlers]
         last = [decoded] if post is None else list(post)
         self._decoder = autodecode.Decoder(chain, pre=list(pre or []), post=last, **options)
         self._handler = handler
@@ -76,23 +80,29 @@ SAFE_STREAM_DECODERS = [("*.bin", filters.decode_bin), ("*.txt", filters.decode_
 
 
 class _Pictures:
-    """webdataset's decoder of images, for raster formats only: for others Pillow may start a program."""
+    """A decoder of images as webdataset's types of images, whose pixels are those of `formats.pictures.decoding`."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, orientation: Orientation) -> None:
         if kind not in autodecode.imagespecs:
             raise OptionError(f"Wanted an image type: {', '.join(autodecode.imagespecs)}. Found: {kind!r}")
-        self._decode = autodecode.imagehandler(kind, _PICTURES)
+        self._library, self._type, self._mode = autodecode.imagespecs[kind]
+        self._orientation = orientation
 
     def __call__(self, extension: str, data: bytes) -> Any:
         if extension.rpartition(".")[2].lower() not in _PICTURES:
             return None
-        import PIL.Image
-
-        try:
-            PIL.Image.open(io.BytesIO(data), formats=FORMATS).close()
-        except PIL.UnidentifiedImageError:
-            raise ValueError(f"no picture of these formats: {', '.join(FORMATS)}") from None
-        return self._decode(extension, data)
+        picture = decoded_picture(data, self._orientation, mode=self._mode.upper())
+        if isinstance(picture, Exception):
+            raise picture
+        if self._library == "pil":
+            return picture
+        pixels = np.array(picture)
+        if self._type == "float":
+            pixels = pixels.astype(np.float32) / 255
+        if self._library == "numpy":
+            return pixels
+        torch = require("torch", extra="train", purpose="tensors of images")
+        return torch.from_numpy(pixels if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1)))
 
 
 def _named(error: autodecode.DecodingError) -> DecodeError:

@@ -13,8 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
+from formats.pictures import Orientation
 from loader.adapters.collation import Sample
-from loader.adapters.pictures import decoded_picture
+from loader.adapters.pictures import check_orientation, decoded_picture
 from loader.adapters.undecodable import decode_error
 from loader.batch import Batch
 from loader.cassandra.access import Access
@@ -55,6 +56,8 @@ class ImageDataset(Dataset[Any]):
         transform: Called with each RGB image of PIL.
         target_transform: Called with each label.
         features: Features that the split was made with (``split.py --features``).
+        orientation: "upright", or "stored" for images that are not turned by EXIF, as torchvision's ImageFolder gives
+            them.
         hosts: Cassandra's contact points: a name or address, or a list of them, without ports. By default the
             Cassandra that ``imagestrata up`` started.
         port: Cassandra's port, by default 9042, or that of this Cassandra.
@@ -81,6 +84,7 @@ class ImageDataset(Dataset[Any]):
         target_transform: Callable[[Any], Any] | None = None,
         *,
         features: Sequence[str] = (),
+        orientation: Orientation = "upright",
         hosts: str | Sequence[str] | None = None,
         port: int | None = None,
         memory_budget: int = 256_000_000,
@@ -99,7 +103,9 @@ class ImageDataset(Dataset[Any]):
         for name, function in (("transform", transform), ("target_transform", target_transform)):
             if function is not None and not callable(function):
                 raise OptionError(f"Wanted {name} as a function. Found: {function!r}")
+        check_orientation(orientation)
         self.split, self.transform, self.target_transform = split, transform, target_transform
+        self._orientation = orientation
         self._features = open_features(split, features)
         self._where = ""
         self._make_fetcher: Callable[[], Fetcher]
@@ -187,9 +193,9 @@ class ImageDataset(Dataset[Any]):
         return found
 
     def _decoded(self, batch: Batch, place: int) -> Any:
-        image = decoded_picture(batch.images[place])
+        image = decoded_picture(batch.images[place], self._orientation)
         if isinstance(image, Exception):
-            raise decode_error(batch, place, "PIL", _ADVICE) from image
+            raise decode_error(batch, place, image, _ADVICE) from image
         return image if self.transform is None else self.transform(image)
 
     def _engine(self) -> FetchEngine:

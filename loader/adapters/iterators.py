@@ -1,7 +1,6 @@
 """Batches of a source through a DALI graph: your own, or the usual one for classification."""
 
 import hashlib
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, TypeAlias, get_args
@@ -10,8 +9,8 @@ import numpy as np
 
 from loader.adapters.undecodable import OnUndecodable, decode_error, left_out
 from loader.batch import Batch
-from loader.dali import EpochReader, dali, undecodable
-from loader.errors import OptionError, require
+from loader.dali import EpochReader, dali
+from loader.errors import DecodeError, OptionError, require
 from loader.options import check_bools, check_choice, check_int, check_names, check_numbers, name_of
 from loader.source import Source, check_source
 
@@ -109,7 +108,7 @@ class GenericIterator:
             self._plan, self._next_epoch = plan, plan.first_epoch
         epoch, self._next_epoch = self._next_epoch, self._next_epoch + 1
         number, step = position.begin(epoch), plan.first_step(epoch)
-        reader = EpochReader(self._source, position, first_epoch=epoch)
+        reader = EpochReader(self._source, position, first_epoch=epoch, threads=self._num_threads)
         pipeline = self._build(reader, epoch, step)
         try:
             while True:
@@ -118,8 +117,8 @@ class GenericIterator:
                     outputs = pipeline.run()
                 except StopIteration:
                     break
-                except RuntimeError as error:
-                    reader.repeat(self._without_undecodable(reader.pending, error), epoch=epoch)
+                except (RuntimeError, DecodeError) as error:
+                    reader.repeat(self._without_undecodable(reader, error), epoch=epoch)
                     pipeline = self._build(reader, epoch, step)
                     continue
                 self.given = reader.given()
@@ -149,21 +148,23 @@ class GenericIterator:
         pipeline.build()
         return pipeline
 
-    def _without_undecodable(self, batches: Sequence[Batch], error: RuntimeError) -> list[Batch]:
-        """The batches that DALI was working on, without the images that it cannot decode.
+    def _without_undecodable(self, reader: EpochReader, error: Exception) -> list[Batch]:
+        """The batches that DALI was working on, without the images that cannot be decoded.
 
-        Raises the error that names the first of these, unless they are skipped, or DALI's own if all can be decoded.
+        Raises the error that names the first of these, unless they are skipped. Raises DALI's own if it can decode all.
         """
-        found = [(batch, undecodable(batch)) for batch in batches]
-        for batch, places in found:
-            if places and not self._skips:
-                raise decode_error(batch, places[0], "DALI") from error
-        if not any(places for _, places in found):
+        batches = list(reader.pending)
+        failed = len(reader.failed)
+        found = [(batch, reader.undecodable(batch)) for batch in batches]
+        for batch, errors in found:
+            if errors and not self._skips:
+                raise decode_error(batch, min(errors), errors[min(errors)]) from error
+        if not any(errors for _, errors in found) and len(reader.failed) == failed:
             raise error
         left: list[Batch] = []
         before = self.given
-        for batch, places in found:
-            rest = left_out(self._source, batch, places, before=before, library="DALI") if places else batch
+        for batch, errors in found:
+            rest = left_out(self._source, batch, errors, before=before) if errors else batch
             if rest is not None:
                 left.append(rest)
                 before = rest
@@ -189,7 +190,8 @@ class ClassificationIterator(GenericIterator):
         source: The source; its labels must be class numbers.
         size: The height and width of the output in pixels.
         train: True: a random crop is resized to ``size`` and, with ``mirror``, mirrored half the time. False: the
-            shorter side is resized to ``size * 256 / 224`` and the centre is cropped.
+            shorter side is resized to ``round(size * 256 / 224)`` and the centre is cropped, as by torchvision's
+            ``Resize`` and ``CenterCrop``.
         crop_area: The smallest and largest share of the image that a random crop has; its sides are 3:4 to 4:3.
         mirror: Whether random crops are mirrored half the time.
         device_id: The GPU that DALI uses; None for the CPU alone.
@@ -288,12 +290,13 @@ def classification(
             num_attempts=100,
         )
         images = fn.resize(images, size=[size, size], interp_type=types.INTERP_TRIANGULAR)
+        position: dict[str, Any] = {}
         flip = fn.random.coin_flip() if mirror else 0
     else:
         images = fn.decoders.image(files, device=device, output_type=types.RGB)
-        shorter = math.ceil(size * 256 / 224)
-        images = fn.resize(images, resize_shorter=shorter, interp_type=types.INTERP_TRIANGULAR)
-        flip = 0
+        sides, (pos_y, pos_x) = _evaluated(images.shape(), size=size)
+        images = fn.resize(images, size=sides, interp_type=types.INTERP_TRIANGULAR)
+        position, flip = {"crop_pos_y": pos_y, "crop_pos_x": pos_x}, 0
     images = fn.crop_mirror_normalize(
         images,
         dtype=types.FLOAT,
@@ -302,11 +305,28 @@ def classification(
         mean=[255 * value for value in mean],
         std=[255 * value for value in std],
         mirror=flip,
+        **position,
     )
     labels = fn.cast(fn.squeeze(labels, axes=[0]), dtype=types.INT64)
     features = zip(rest[len(rest) - len(are_vectors) :], are_vectors, strict=True)
     others = [labels, *(one if is_vector else fn.squeeze(one, axes=[0]) for one, is_vector in features)]
     return images, *(one.gpu() if is_on_gpu else one for one in others)
+
+
+def _evaluated(shape: Any, *, size: int) -> tuple[Any, tuple[Any, Any]]:
+    """The sides that torchvision's Resize gives to images of a shape, and the place of its CenterCrop, as DALI has it.
+
+    Resize rounds the longer side down; CenterCrop rounds halves to even numbers.
+    """
+    fn, types, math = dali("fn"), dali("types"), dali("math")
+    shorter = round(size * 256 / 224)
+    sides = shape[:2]
+    sides = sides * shorter // fn.reductions.min(sides)
+    rest = fn.cast(sides, dtype=types.INT64) - size
+    half = rest // 2
+    start = half + (rest & 1) * (half & 1)
+    position = fn.cast(start, dtype=types.FLOAT) / math.max(rest, 1)
+    return fn.cast(sides, dtype=types.FLOAT), (position[0], position[1])
 
 
 def _augmentation_seed(seed: int, rank: int, epoch: int, step: int) -> int:

@@ -1,18 +1,76 @@
-"""Images of PIL from encoded bytes."""
+"""Pictures from encoded bytes, the error instead of one, and which files DALI decodes to the same pixels."""
 
-import io
-from typing import Any
+import re
+import struct
+from collections.abc import Iterator
+from typing import Any, get_args
 
+from formats.errors import PictureError
+from formats.pictures import Orientation
 from loader.errors import require
+from loader.options import check_choice
 
-FORMATS = ("JPEG", "PNG", "TIFF", "BMP", "WEBP", "JPEG2000", "PPM", "GIF")
-"""The formats that are opened, by Pillow's names: for others, such as PostScript, it may start a program."""
+_USUAL_FRAMES = (0xC0, 0xC1, 0xC2)  # of a JPEG: baseline, extended, progressive
+_NO_FRAMES = (0xC4, 0xC8, 0xCC)
+_IS_ANIMATED, _HAS_EXIF = 0x02, 0x08  # flags of a WebP
+_PLAIN_PNM = re.compile(rb"P[56]\s\d+\s\d+\s255\s")
 
 
-def decoded_picture(image: bytes) -> Any:
-    """An RGB image of PIL, or the error that says why the bytes are not a picture."""
-    pictures = require("PIL.Image", extra="train", purpose="decoding images")
+def decoded_picture(image: bytes, orientation: Orientation = "upright", *, mode: str = "RGB") -> Any:
+    """An image of PIL as `formats.pictures.decoding` says, or the error that says why the bytes are not a picture."""
+    decoding = require("formats.pictures.decoding", extra="train", purpose="decoding images")
     try:
-        return pictures.open(io.BytesIO(image), formats=FORMATS).convert("RGB")
-    except (OSError, SyntaxError, ValueError, pictures.DecompressionBombError) as error:
+        return decoding.decode(image, mode=mode, orientation=orientation)
+    except PictureError as error:
         return error
+
+
+def check_orientation(value: str) -> None:
+    """Raise `OptionError` for a word that is no orientation."""
+    check_choice("orientation", value, get_args(Orientation))
+
+
+def is_read_by_dali(image: bytes) -> bool:
+    """Whether DALI decodes a file as `formats.pictures.decoding` says, as far as its first bytes tell.
+
+    It does for JPEG of 8 bits, gray or in colour; for PNG; for WebP without EXIF and animation; and for plain PNM. Its
+    decoders differ for rare EXIF blocks, other formats, and from CPU to GPU for CMYK.
+    """
+    try:
+        if image[:2] == b"\xff\xd8":
+            return _is_usual_jpeg(image)
+        if image[:8] == b"\x89PNG\r\n\x1a\n":
+            return all(map(_is_usual, _exif_of_png(image)))
+        if image[:4] == b"RIFF" and image[8:12] == b"WEBP":
+            is_plain = image[12:16] in (b"VP8 ", b"VP8L")
+            return is_plain or (image[12:16] == b"VP8X" and not image[20] & (_IS_ANIMATED | _HAS_EXIF))
+        return _PLAIN_PNM.match(image) is not None
+    except (IndexError, struct.error):  # truncated
+        return False
+
+
+def _is_usual_jpeg(image: bytes) -> bool:
+    at = 2
+    while image[at] == 0xFF:
+        marker, length = struct.unpack_from(">BH", image, at + 1)
+        if 0xC0 <= marker <= 0xCF and marker not in _NO_FRAMES:
+            bits, components = image[at + 4], image[at + 9]
+            return marker in _USUAL_FRAMES and bits == 8 and components in (1, 3)
+        if marker == 0xE1 and image[at + 4 : at + 10] == b"Exif\0\0" and not _is_usual(image[at + 4 : at + 2 + length]):
+            return False
+        at += 2 + length
+    return False
+
+
+def _exif_of_png(image: bytes) -> Iterator[bytes]:
+    at, kind = 8, b""
+    while kind != b"IEND":
+        length, kind = struct.unpack_from(">I4s", image, at)
+        if kind == b"eXIf":
+            yield image[at + 8 : at + 8 + length]
+        at += 12 + length
+
+
+def _is_usual(exif: bytes) -> bool:
+    orientation = require("formats.pictures.orientation", extra="train", purpose="decoding images")
+    return bool(orientation.orientation_tag(exif).is_standard)

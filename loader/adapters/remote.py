@@ -152,13 +152,15 @@ class RemoteDataset(Base):
         """Decode files by their extensions; files of other types stay bytes.
 
         ``cls``, ``index`` and ``id`` become numbers, ``txt`` text, ``json`` objects, ``npy`` arrays. Images are decoded
-        if you name their type: ``"pil"``, ``"rgb8"``, ``"torchrgb"``, ... as in webdataset. Unlike webdataset, this
-        never unpickles or unzips: for other types, give your own functions.
+        if you name their type: ``"pil"``, ``"rgb8"``, ``"torchrgb"``, ... as in webdataset. They have the pixels that
+        all adapters give: upright by EXIF, 16 bits scaled to 8. Unlike webdataset, this never unpickles or unzips: for
+        other types, give your own functions.
 
         Args:
             *handlers: Image types, and functions of ``.extension`` and bytes; such a function returns None for a file
                 that it does not decode.
-            **options: ``handler``, ``only``, ``partial``, ``pre`` and ``post``, as in webdataset.
+            **options: ``handler``, ``only``, ``partial``, ``pre`` and ``post``, as in webdataset; and
+                ``orientation="stored"`` for images that are not turned.
 
         Returns:
             A dataset of decoded samples.

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
+from formats.pictures import Orientation
 from loader.adapters.collation import Sample
-from loader.adapters.pictures import decoded_picture
+from loader.adapters.pictures import check_orientation, decoded_picture
 from loader.adapters.undecodable import OnUndecodable
 from loader.errors import DecodeError, MissingImageError, OptionError, SplitError
 from loader.folder.levels import ClassLevel, check_class_level
@@ -85,6 +86,8 @@ class S3ImageFolder(Dataset[Any]):
         on_undecodable: "raise", or "skip" to leave objects that are not pictures out of batches and streams, and record
             them in ``skipped``, in the process that reads. ``folder[i]``, and a batch of nothing else, raise in any
             case.
+        orientation: "upright", or "stored" for images that are not turned by EXIF, as torchvision's ImageFolder gives
+            them.
         reads: Objects that are read at the same time.
         timeout: Seconds in which a failing request is repeated.
 
@@ -117,6 +120,7 @@ class S3ImageFolder(Dataset[Any]):
         cache: bool | str | os.PathLike[str] | None = None,
         refresh: bool = False,
         on_undecodable: OnUndecodable = "raise",
+        orientation: Orientation = "upright",
         reads: int = 16,
         timeout: float = 60.0,
     ) -> None:
@@ -135,6 +139,7 @@ class S3ImageFolder(Dataset[Any]):
         check_choice("class_names", class_names, get_args(ClassNames))
         check_class_level(class_level)
         check_choice("on_undecodable", on_undecodable, get_args(OnUndecodable))
+        check_orientation(orientation)
         check_bools(refresh=refresh)
         check_int("reads", reads, 1, _MOST_READS)
         check_seconds("timeout", timeout)
@@ -157,7 +162,7 @@ class S3ImageFolder(Dataset[Any]):
         self.num_classes = max(self.class_to_idx.values()) + 1
         self.samples = Samples(self._listing, self.class_to_idx, self.prefix)
         self._reader = ObjectReader(client, name, prefix, reads=reads, timeout=timeout)
-        self._skips = on_undecodable == "skip"
+        self._skips, self._orientation = on_undecodable == "skip", orientation
         self.skipped: list[SkippedObject] = []
 
     def __repr__(self) -> str:
@@ -233,11 +238,11 @@ class S3ImageFolder(Dataset[Any]):
         Raises:
             DecodeError: The bytes are not a picture.
         """
-        picture, label = decoded_picture(data), self.samples.label(index)
+        picture, label = decoded_picture(data, self._orientation), self.samples.label(index)
         if isinstance(picture, Exception):
             raise DecodeError(
-                f"Wanted a picture that PIL can decode at {self.url(index)}. "
-                f"Found: {len(data)} bytes that begin with {data[:12]!r}."
+                f"Wanted a picture at {self.url(index)}. "
+                f"Found: {len(data)} bytes that begin with {data[:12]!r}, {picture}."
             ) from picture
         return Sample(
             (

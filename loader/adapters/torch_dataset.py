@@ -7,10 +7,11 @@ from typing import Any, NoReturn, get_args
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
+from formats.pictures import Orientation
 from loader.adapters.accelerate import check_not_prepared, check_sharded
 from loader.adapters.collation import collated
 from loader.adapters.passes import Pass, Passes, this_worker
-from loader.adapters.pictures import decoded_picture
+from loader.adapters.pictures import check_orientation, decoded_picture
 from loader.adapters.undecodable import OnUndecodable, decode_error, left_out
 from loader.batch import Batch
 from loader.errors import DeliveryError, LoaderError, OptionError, StateError
@@ -66,6 +67,8 @@ class TorchDataset(IterableDataset[Any]):
         source: The source; it must deliver in order. Ranks are those of the source.
         transform: Makes a tensor, or another value that ``default_collate`` takes, of an RGB image of PIL.
         on_undecodable: "raise", or "skip" to leave out images that are not pictures.
+        orientation: "upright", or "stored" for images that are not turned by EXIF, as torchvision's ImageFolder gives
+            them.
         sharded: Whether the source reads this rank's share; confirm it if there are several processes.
 
     Raises:
@@ -79,11 +82,13 @@ class TorchDataset(IterableDataset[Any]):
         *,
         transform: Callable[[Any], Any] | None = None,
         on_undecodable: OnUndecodable = "raise",
+        orientation: Orientation = "upright",
         sharded: bool = False,
     ) -> None:
         check_source(source)
         check_bools(sharded=sharded)
         check_choice("on_undecodable", on_undecodable, get_args(OnUndecodable))
+        check_orientation(orientation)
         if transform is not None and not callable(transform):
             raise OptionError(f"Wanted transform as a function of a picture. Found: {transform!r}")
         if not source.in_order:
@@ -92,7 +97,7 @@ class TorchDataset(IterableDataset[Any]):
         self._position: Position | None = source.reader(self)
         self._sharded = sharded
         self._check_sharded()
-        self._transform, self._skips = transform, on_undecodable == "skip"
+        self._transform, self._skips, self._orientation = transform, on_undecodable == "skip", orientation
         self._own: tuple[Source, Position] | None = None  # in a worker
         self._loaded = source.plan.loaded
         self._loads = 0
@@ -242,13 +247,14 @@ class TorchDataset(IterableDataset[Any]):
 
     def _decoded(self, source: Source, batch: Batch, before: Batch | None) -> tuple[Batch, list[Any]] | None:
         """The batch and its decoded images, without those that cannot be decoded; None if nothing is left."""
-        images = [decoded_picture(image) for image in batch.images]
-        if not (places := [place for place, image in enumerate(images) if isinstance(image, Exception)]):
+        images = [decoded_picture(image, self._orientation) for image in batch.images]
+        errors = {place: image for place, image in enumerate(images) if isinstance(image, Exception)}
+        if not errors:
             return batch, images
         if not self._skips:
-            raise decode_error(batch, places[0], "PIL") from images[places[0]]
-        rest = left_out(source, batch, places, before=before, library="PIL")
-        return None if rest is None else (rest, [decoded_picture(image) for image in rest.images])
+            raise decode_error(batch, min(errors), errors[min(errors)]) from errors[min(errors)]
+        rest = left_out(source, batch, errors, before=before)
+        return None if rest is None else (rest, [decoded_picture(image, self._orientation) for image in rest.images])
 
 
 def _refuse(error: LoaderError) -> NoReturn:

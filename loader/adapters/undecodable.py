@@ -1,47 +1,46 @@
 """Images that are not pictures: the error that names one, and batches without them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import cycle, islice
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from uuid import UUID
 
 from loader.batch import Batch, Skipped
 from loader.errors import DecodeError
-from loader.source import Source
+
+if TYPE_CHECKING:
+    from loader.source import Source
 
 OnUndecodable: TypeAlias = Literal["raise", "skip"]
 
 
 def decode_error(
-    batch: Batch, place: int, library: str, advice: str = "Use on_undecodable='skip' to leave it out."
+    batch: Batch, place: int, reason: object, advice: str = "Use on_undecodable='skip' to leave it out."
 ) -> DecodeError:
-    """The error that names an image that a library cannot decode."""
+    """The error that names an image that cannot be decoded, with the reason."""
     label = f"class {batch.labels[place]}, " if len(batch.labels) else ""
     return DecodeError(
-        f"Wanted a picture that {library} can decode as image {_id(batch, place)} "
-        f"({label}position {batch.positions[place]}). "
-        f"Found: {len(batch.images[place])} bytes that begin with {batch.images[place][:12]!r}. {advice}"
+        f"Wanted a picture as image {_id(batch, place)} ({label}position {batch.positions[place]}). "
+        f"Found: {len(batch.images[place])} bytes that begin with {batch.images[place][:12]!r}, {reason}. {advice}"
     )
 
 
-def left_out(
-    source: Source, batch: Batch, places: Sequence[int], *, before: Batch | None, library: str
-) -> Batch | None:
-    """The batch without the samples at some places, which the source records; None if nothing is left of it.
+def left_out(source: "Source", batch: Batch, reasons: Mapping[int, object], *, before: Batch | None) -> Batch | None:
+    """The batch without the samples at the places of ``reasons``, which the source records; None if nothing is left.
 
     With a policy that fills batches, its samples are repeated in turn until it is full, or those of the batch
     ``before``. Raises `DecodeError` if there are none.
     """
     is_padded = source.last_batch_policy != "PARTIAL"
-    kept = [place for place in range(len(batch)) if place not in {*places}]
+    kept = [place for place in range(len(batch)) if place not in reasons]
     fresh = len([place for place in kept if place < len(batch) - batch.repeats])
     is_usable = before is not None and before.epoch == batch.epoch and len(before) > 0
     if is_padded and not kept and not is_usable:
-        raise decode_error(batch, places[0], library)
-    for place in places:
+        raise decode_error(batch, min(reasons), reasons[min(reasons)])
+    for place, why in reasons.items():
         if place < len(batch) - batch.repeats:
-            reason = str(decode_error(batch, place, library))
+            reason = str(decode_error(batch, place, why))
             source.skip(Skipped(_id(batch, place), int(batch.positions[place]), batch.epoch, reason))
     if not is_padded:
         return _taken(batch, kept) if kept else None

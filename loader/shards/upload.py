@@ -90,9 +90,9 @@ def upload_cv_dataset(
     An image is one of PIL; the bytes of a JPEG, PNG, WebP, BMP, TIFF or GIF file; an array of uint8, (height, width) or
     (height, width, channels); or a tensor of torch, (height, width) or (channels, height, width), of uint8 or of floats
     from 0 to 1. Channels are 1, 3 or 4. Bytes, and the files of an ImageFolder without transforms, are stored as they
-    are. Other images are first encoded into a temporary folder, because their sizes are not known before. Then each
-    process writes whole shards, with the images fully shuffled by ``seed``. The shards are the same for any number of
-    workers.
+    are. Images of PIL are stored upright by their EXIF. All but bytes and files are first encoded into a temporary
+    folder, because their sizes are not known before. Then each process writes whole shards, with the images fully
+    shuffled by ``seed``. The shards are the same for any number of workers.
 
     The manifest is written last. If an upload is killed, there is no dataset; call this again to make it and to remove
     what was left.

@@ -14,10 +14,9 @@ FORMATS = {"jpg": "JPEG", "png": "PNG", "webp": "WEBP"}
 
 _KEPT = {
     "jpg": ("RGB", "L"),
-    "png": ("RGB", "L", "1", "P", "LA", "RGBA", "I", "I;16"),
+    "png": ("RGB", "L", "1", "P", "LA", "RGBA", "I;16"),
     "webp": ("RGB", "RGBA"),
 }
-_CONVERTED = ("1", "L", "P", "CMYK", "YCbCr", "LAB", "HSV", "RGBX")
 _EXTENSIONS = {
     "JPEG": "jpg", "MPO": "jpg", "PNG": "png", "WEBP": "webp", "BMP": "bmp", "TIFF": "tif", "GIF": "gif",
 }  # fmt: skip
@@ -55,21 +54,33 @@ def encoded(picture: Any, number: int, *, image_format: str, quality: int) -> tu
     file = io.BytesIO()
     options = {} if image_format == "png" else {"quality": quality}
     try:
-        has_alpha = picture.mode in ("RGBA", "LA", "PA") or "transparency" in picture.info
-        if picture.mode not in _KEPT[image_format]:
-            if picture.mode not in _CONVERTED or has_alpha:
-                raise ShardError(
-                    f"Wanted item {number} of the dataset as an image that {image_format} can store. Found: "
-                    f"mode {picture.mode}{' with transparency' if has_alpha else ''}. Use image_format='png', or "
-                    "convert it in the dataset."
-                )
-            picture = picture.convert("RGB")
-        picture.save(file, FORMATS[image_format], **options)
+        _stored(picture, number, image_format).save(file, FORMATS[image_format], **options)
     except ShardError:
         raise
     except Exception as error:  # Pillow raises many kinds for what it cannot encode
         raise ShardError(f"Wanted to encode item {number} of the dataset. Found: {one_line(error)}") from error
     return image_format, file.getvalue()
+
+
+def _stored(picture: Any, number: int, image_format: str) -> Any:
+    """The image of PIL that is stored: upright, of a mode that the format has. Raises `ShardError`, `PictureError`."""
+    from formats.pictures.decoding import eight_bits, orientation_of
+    from formats.pictures.orientation import turned
+
+    picture.load()
+    orientation = orientation_of(picture)
+    is_deep = picture.mode.startswith("I;16")
+    # A deep TIFF may have another range than PNG.
+    if picture.mode not in _KEPT[image_format] or (is_deep and picture.format == "TIFF"):
+        has_alpha = picture.mode in ("RGBA", "LA", "PA") or "transparency" in picture.info
+        if (has_alpha or is_deep) and image_format != "png":
+            raise ShardError(
+                f"Wanted item {number} of the dataset as an image that {image_format} can store. Found: "
+                f"mode {picture.mode}{' with transparency' if has_alpha else ''}. Use image_format='png', or "
+                "convert it in the dataset."
+            )
+        picture = eight_bits(picture, mode="RGBA" if has_alpha else "RGB")
+    return turned(picture, orientation)
 
 
 def one_line(error: BaseException) -> str:

@@ -91,12 +91,12 @@ class Builtin:
 VIEWS = {
     "size": Builtin(1, size, {"size_width": "int", "size_height": "int"}),
     "channels": Builtin(
-        1, channels, {f"channels_{kind}_{name}": "float" for kind in ("mean", "deviation") for name in _CHANNELS}
+        2, channels, {f"channels_{kind}_{name}": "float" for kind in ("mean", "deviation") for name in _CHANNELS}
     ),
-    "brightness": Builtin(1, brightness, {"brightness": "float"}),
-    "sharpness": Builtin(1, sharpness, {"sharpness": "float"}),
-    "entropy": Builtin(1, entropy, {"entropy": "float"}),
-    "phash": Builtin(1, phash, {"phash": "bigint"}, package="imagehash"),
+    "brightness": Builtin(2, brightness, {"brightness": "float"}),
+    "sharpness": Builtin(2, sharpness, {"sharpness": "float"}),
+    "entropy": Builtin(2, entropy, {"entropy": "float"}),
+    "phash": Builtin(2, phash, {"phash": "bigint"}, package="imagehash"),
 }
 
 

@@ -25,7 +25,7 @@ import numpy as np
 
 from etl.errors import FunctionError, one_line
 from etl.features.computing import builtin
-from etl.features.computing.pictures import Picture
+from etl.features.computing.pictures import DECODER, Picture
 from etl.pictures.images import RejectedError
 from schemas.features import FeatureView, vector_length
 
@@ -113,11 +113,16 @@ def load(source: str) -> Function:
 
 
 def digest_of(source: str) -> str:
-    """The SHA-256 of the source text of a Python function's module, in hexadecimal. Raises `FunctionError`."""
-    module, _, name = source.removeprefix("python:").partition(":")
-    _imported(module, name)
+    """The SHA-256 of what makes a Python function's values, in hexadecimal. Raises `FunctionError`.
+
+    That is the source text of its module and, if it takes pixels, the version of the decoder.
+    """
+    rest = source.removeprefix("python:")
+    module, _, name = rest.partition(":")
+    function = _annotated(_imported(module, name), text=rest)
+    decoder = "" if function.takes == "bytes" else DECODER
     try:
-        return hashlib.sha256(inspect.getsource(sys.modules[module]).encode()).hexdigest()
+        return hashlib.sha256((inspect.getsource(sys.modules[module]) + decoder).encode()).hexdigest()
     except (OSError, TypeError) as error:
         raise FunctionError(f"Wanted the source text of {module}. Found: {one_line(error)}") from None
 

@@ -31,7 +31,7 @@ from pyspark.sql import SparkSession
 
 from etl.errors import FunctionError, one_line
 from etl.features.computing.functions import Function, ValueMismatchError
-from etl.features.computing.pictures import Picture
+from etl.features.computing.pictures import DECODER, Picture
 from etl.features.plan import Preprocess
 
 Pixels = npt.NDArray[Any]
@@ -70,10 +70,12 @@ def with_absolute_file(source: str) -> str:
 
 
 def digest_of_model(file: str) -> str:
-    """The SHA-256 of a model's bytes, in hexadecimal. Raises `FunctionError` if it cannot be read."""
+    """The SHA-256 of a model's bytes and of the decoder's version, in hexadecimal. Raises `FunctionError`."""
     try:
         with open(file, "rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
+            digest = hashlib.file_digest(stream, "sha256")
+            digest.update(DECODER.encode())
+            return digest.hexdigest()
     except OSError as error:
         raise FunctionError(
             f"Wanted the ONNX model {file}. Found: {error.strerror or one_line(error)}. If the file is elsewhere now, "
@@ -87,7 +89,7 @@ def send(spark: SparkSession, file: str, *, digest: str) -> str:
     Args:
         spark: The session.
         file: The model.
-        digest: The SHA-256 of its bytes, in hexadecimal.
+        digest: Its `digest_of_model`.
 
     Returns:
         The copy on the driver.
@@ -127,7 +129,7 @@ def load_model(path: str, *, source: str, digest: str) -> Function:
     Args:
         path: The file on this machine.
         source: The view's source, with the preprocessing and the file's name for messages.
-        digest: The SHA-256 that the file must have.
+        digest: The `digest_of_model` that the file must have.
 
     Returns:
         The function.

@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from itertools import chain, takewhile, zip_longest
 
 from fastapi import APIRouter, Request
-from PIL import Image, ImageOps, JpegImagePlugin, PngImagePlugin
+from PIL import Image, JpegImagePlugin, PngImagePlugin
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+from formats.pictures.decoding import eight_bits, orientation_of
+from formats.pictures.orientation import turned
 from formats.tar_index import TarIndex, TarMember
 from imagestrata.service.conditions import Conditions, etag
 from imagestrata.service.errors import NotThereError
@@ -194,8 +196,7 @@ def _cell(data: bytes) -> Image.Image | None:
             opened.draft("RGB", (2 * _CELL, 2 * _CELL))
             if held + opened.width * opened.height * _HELD_PER_PIXEL.get(opened.format or "", 4) > _MOST_HELD:
                 return None
-            square = _square(opened)
-        image = _eight_bits(ImageOps.exif_transpose(square)).convert("RGB")
+            image = turned(eight_bits(_square(opened), file=opened), orientation_of(opened))
         is_small = image.width < _CELL // 2
         return image.resize((_CELL, _CELL), Image.Resampling.NEAREST if is_small else Image.Resampling.LANCZOS)
     except Exception:  # decoders raise many errors for damaged files
@@ -231,15 +232,6 @@ def _square(image: Image.Image) -> Image.Image:
     how = Image.Resampling.NEAREST if is_copied else Image.Resampling.BOX
     width = min(side, 3 * _CELL)
     return image.resize((width, width), how, (left, top, left + side, top + side))
-
-
-def _eight_bits(image: Image.Image) -> Image.Image:
-    """Scale deep grey images to 8 bits, from the darkest to the brightest pixel. Others stay as they are."""
-    if not image.mode.startswith(("I", "F")):
-        return image
-    grey = image.convert("F")
-    low, high = (float(end) for end in grey.getextrema())  # type: ignore[arg-type]  # of one band: two numbers
-    return grey.point(lambda value: value * (255 / (high - low or 1)) - low * 255 / (high - low or 1)).convert("L")
 
 
 def _columns(count: int) -> int:

@@ -113,7 +113,7 @@ def test_deleted_images_are_gone_from_everywhere_and_stay_away(
     assert half.rows == [8]
     lineage = Tracer(control, keyspace=keyspace).of_image(min(left), metadata=tables["metadata_table"])
     assert "which deletes this image, was interrupted: it is still there" in str(lineage.unknown)
-    control.execute(f"DELETE FROM {keyspace}.metadata_brightness_v1 WHERE id = ?", (min(left),))
+    control.execute(f"DELETE FROM {keyspace}.metadata_brightness_v2 WHERE id = ?", (min(left),))
     report = job.run(spark, plan=replace(forced, count=8))  # the same again
     assert report.images == len(left)
     assert "4 of them are those that an interrupted run has begun to delete" in caplog.text
@@ -128,10 +128,10 @@ def test_deleted_images_are_gone_from_everywhere_and_stay_away(
     assert {*rows(control, f"{keyspace}.metadata")} == {*ids.values()} - deleted
     data = rows(control, f"{keyspace}.data")
     assert {one for one, row in data.items() if row.data is None and row.label is None} == deleted
-    assert {*rows(control, f"{keyspace}.metadata_brightness_v1")} == {*ids.values()} - deleted
+    assert {*rows(control, f"{keyspace}.metadata_brightness_v2")} == {*ids.values()} - deleted
     assert {*rows(control, f"{keyspace}.metadata_label")} == {ids["bert/1.png"]}
     assert (report.splits, report.models) == ({folder: len(left)}, seen(left))
-    assert report.values == [f"{keyspace}.metadata_brightness_v1", f"{keyspace}.metadata_label"]
+    assert report.values == [f"{keyspace}.metadata_brightness_v2", f"{keyspace}.metadata_label"]
     assert {bytes(row["id"]) for row in spark.read.parquet(f"{cache}/rows").collect()} == {
         one.bytes for one in {*ids.values()} - deleted
     }

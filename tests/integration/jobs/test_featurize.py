@@ -56,9 +56,9 @@ def test_values_are_those_of_the_images_and_are_computed_once(
     tree = plant(tmp_path / "tree", images)
     ingest(spark, tree, keyspace)
     report = featurize(spark, keyspace, "phash,size", f"moments={FUNCTIONS}:moments", f"about={FUNCTIONS}:about")
-    assert report.views == dict.fromkeys(("phash@v1", "size@v1", "moments@v1", "about@v1"), ViewCounts(8, 0))
+    assert report.views == dict.fromkeys(("phash@v2", "size@v1", "moments@v1", "about@v1"), ViewCounts(8, 0))
     assert (report.images, report.gone, report.sequence) == (8, 0, 2)
-    hashes, moments = values(control, keyspace, "phash_v1", "phash"), values(control, keyspace, "moments_v1", "moments")
+    hashes, moments = values(control, keyspace, "phash_v2", "phash"), values(control, keyspace, "moments_v1", "moments")
     about = values(control, keyspace, "about_v1", "about_bytes", "about_kind")
     for path, data in images.items():
         name = image_id(keyspace, b"", path.encode())
@@ -69,20 +69,20 @@ def test_values_are_those_of_the_images_and_are_computed_once(
         assert np.isfinite(struct.unpack("<6f", stored)).all()
     again = featurize(spark, keyspace, "phash,size,moments,about@v1")
     assert (again.images, again.sequence) == (0, None)
-    assert str(again).startswith(f"all images of {keyspace}.metadata have phash@v1, size@v1, moments@v1, about@v1")
+    assert str(again).startswith(f"all images of {keyspace}.metadata have phash@v2, size@v1, moments@v1, about@v1")
     plant(tmp_path / "tree", {"a/0.png": texture(100), "a/new.png": texture(101)})
     ingest(spark, tree, keyspace)
     more = featurize(spark, keyspace, "phash,entropy")
-    assert more.views == {"phash@v1": ViewCounts(2, 0), "entropy@v1": ViewCounts(9, 0)}
+    assert more.views == {"phash@v2": ViewCounts(2, 0), "entropy@v2": ViewCounts(9, 0)}
     # values belong to the run since which an image has its bytes, although the second ingest has written it again
-    late = values(control, keyspace, "entropy_v1")
+    late = values(control, keyspace, "entropy_v2")
     assert [late[name_of(keyspace, seed)] for seed in (0, 1)] == [[(3, None)], [(1, None)]]
-    changed = values(control, keyspace, "phash_v1", "phash")[name_of(keyspace, 0)]
+    changed = values(control, keyspace, "phash_v2", "phash")[name_of(keyspace, 0)]
     assert changed == [(3, None, phash(Picture(texture(100)))), (1, None, phash(Picture(images["a/0.png"])))]
     plant(tmp_path / "tree", {"a/0.png": images["a/0.png"]})  # the first bytes again are the newest value again
     ingest(spark, tree, keyspace)
-    assert featurize(spark, keyspace, "phash").views == {"phash@v1": ViewCounts(1, 0)}
-    assert [row[0] for row in values(control, keyspace, "phash_v1")[name_of(keyspace, 0)]] == [5, 3, 1]
+    assert featurize(spark, keyspace, "phash").views == {"phash@v2": ViewCounts(1, 0)}
+    assert [row[0] for row in values(control, keyspace, "phash_v2")[name_of(keyspace, 0)]] == [5, 3, 1]
 
 
 FAULTS = {

@@ -43,7 +43,7 @@ def test_images_with_a_time_to_live_expire_with_all_their_rows(
     data = control.execute(f"SELECT TTL(data) AS ttl FROM {keyspace}.data")
     assert all(3000 < row.ttl <= 3600 for row in [*metadata, *data])
     featurize(spark, keyspace, "brightness")
-    values = control.execute(f"SELECT TTL(brightness) AS ttl FROM {keyspace}.metadata_brightness_v1")
+    values = control.execute(f"SELECT TTL(brightness) AS ttl FROM {keyspace}.metadata_brightness_v2")
     assert len(values) == 8
     assert all(3000 < row.ttl <= 3600 for row in values)
 

@@ -322,7 +322,7 @@ def test_images_that_look_alike_stay_together(
     chains = [(value ^ 0b111, value, value ^ 0b111 << 40) for value in middle]  # the ends differ in 6 bits
     hashes = [value for chain in chains for value in chain] + [None] * 10
     columns = {"id": ids(130), "label": [0] * 130, "phash": hashes, "width": [number % 3 for number in range(130)]}
-    address = write_cache(place / "look-alikes", columns, features=["phash@v1"])
+    address = write_cache(place / "look-alikes", columns, features=["phash@v2"])
     wanted = plan(address, place / "by-look", group_column="phash", where="width <> 1", ratios=(Fraction(1), 1))
     with caplog.at_level("INFO"):
         report = run(spark, plan=replace(wanted, has_leak_check=True))

@@ -90,7 +90,7 @@ def test_features_of_a_split_reach_the_loader(
 
     # A split that replaces another one replaces its features.
     again = split("split", "entropy", overwrite=True, folds=2, metadata_out=str(tmp_path / "metadata"))
-    assert [path.name for path in (again / "_features").iterdir() if any(path.rglob("*.parquet"))] == ["entropy@v1"]
+    assert [path.name for path in (again / "_features").iterdir() if any(path.rglob("*.parquet"))] == ["entropy@v2"]
     for index in range(4):
         opened = loader.open_split(again, index=index, cache=tmp_path / "cache")
         with loader.CassandraSource(opened, batch_size=12, features=["entropy"], **where) as source:
@@ -188,7 +188,7 @@ def test_images_that_look_alike_stay_together_whenever_they_were_ingested(
     featurize(spark, keyspace, "phash")
     copies = {f"b/{seed}.jpg": smaller(texture(seed)) for seed in range(6)}
     ingest(spark, plant(tmp_path / "two", copies), keyspace)
-    with pytest.raises(TableError, match=r"Found: 6 images without phash@v1\. Compute them: .* --features phash@v1"):
+    with pytest.raises(TableError, match=r"Found: 6 images without phash@v2\. Compute them: .* --features phash@v2"):
         split()
     featurize(spark, keyspace, "phash")
     cache = str(tmp_path / "metadata")

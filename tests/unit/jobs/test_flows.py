@@ -45,10 +45,10 @@ SOURCE = SourcePlan(address="s3://bucket/data")
         ),
         (
             FeaturizePlan(features=FeatureRequest.parse_all(["phash"]), **TABLES),
-            {"tables": {"phash@v1": "ks.metadata_phash_v1"}, "views": {"phash@v1": SimpleNamespace(computed=3)}},
+            {"tables": {"phash@v2": "ks.metadata_phash_v2"}, "views": {"phash@v2": SimpleNamespace(computed=3)}},
             Flow(
                 [Dataset(DATA), Dataset(METADATA)],
-                [Dataset(TableName("ks", "metadata_phash_v1"), "phash@v1", 3)],
+                [Dataset(TableName("ks", "metadata_phash_v2"), "phash@v2", 3)],
             ),
         ),
         (

@@ -37,7 +37,7 @@ tags = {{ team = "vision" }}
 
 [[feature_service]]
 name = "sorting"
-views = ["red@v1", "sharpness@v1"]
+views = ["red@v1", "sharpness@v2"]
 
 [[dataset]]
 name = "digits"
@@ -86,7 +86,7 @@ def test_a_registry_is_listed_described_applied_and_pruned(
         register_view(control, builtin.view_of(name), keyspace=keyspace)
     assert run("list", "feature-views")[1] == "feature view\tphash@v1\nfeature view\tsharpness@v1\n"
     run("describe", "phash", "--owner", "a@example.org", "--description", "look-alikes")
-    run("tag", "phash@v1", "team=vision", "use=groups")
+    run("tag", "phash@v2", "team=vision", "use=groups")
     code, out, _ = run("tag", "feature-view", "phash", "use=", "--json")
     found = json.loads(out)
     assert (code, found["owner"], found["description"]) == (0, "a@example.org", "look-alikes")
@@ -122,14 +122,14 @@ def test_a_registry_is_listed_described_applied_and_pruned(
     definitions.write_text(VIEWS.replace('"double" }', '"float" }\nversion = 2'), encoding="utf-8")
     assert "+ add feature view red@v2" in run("apply", str(definitions), "--plan")[1]
     assert "Found: feature service sorting@v1. Delete these first." in run("delete", "red", "--yes")[2]
-    values = TableName(keyspace, "metadata_phash_v1")
+    values = TableName(keyspace, "metadata_phash_v2")
     control.define(create_feature_values(values, {"phash": "bigint"}))
     definitions.write_text(VIEWS, encoding="utf-8")
     code, _, err = run("apply", str(definitions), "--prune", "--yes")  # sharpness is used by sorting
     assert (code, "Found: feature service sorting@v1" in err or f"Found: values in {values}" in err) == (1, True)
     assert f"Found: values in {values}. Add --drop-values" in run("delete", "phash", "--yes")[2]
     assert control.columns(values) is not None
-    split = {"metadata_table": str(metadata), "features": ["phash@v1"], "label_view": None, "fingerprint": ["0"]}
+    split = {"metadata_table": str(metadata), "features": ["phash@v2"], "label_view": None, "fingerprint": ["0"]}
     entry = Entry(kind="split", name=str(tmp_path / "split"), version=1, document=json.dumps(split))
     registry.register(control, entry, keyspace=keyspace)
     assert f"Found: split {tmp_path / 'split'}@v1" in run("delete", "phash", "--drop-values", "--yes")[2]

@@ -93,10 +93,10 @@ def test_what_jobs_make_is_registered_and_can_be_followed_back_and_forward(
     )
     kind = registry.label_views_of(metadata)
     registry.register(control, Entry(kind=kind, name="label", version=2, document=view.to_json()), keyspace=keyspace)
-    with_views = {**of_split.content, "features": ["sharpness@v1"], "label_view": "label@v2"}
+    with_views = {**of_split.content, "features": ["sharpness@v2"], "label_view": "label@v2"}
     seen = Tracer(control, keyspace=keyspace).of_product(replace(of_split, content=with_views, fingerprint=("f" * 64,)))
     assert "  label view label@v2: labels:new.csv" in as_text(seen)
-    assert "  feature view sharpness@v1: not registered" in as_text(seen)
+    assert "  feature view sharpness@v2: not registered" in as_text(seen)
     assert as_svg(seen).count("<rect") == 1 + len(seen.nodes)
 
     # An image of training is in the split, the shards and the model; one of validation is not in the shards.

@@ -6,7 +6,7 @@ from etl.deleting.report import DeleteReport
 
 WOULD = DeleteReport(
     data_table="ks.data", metadata_table="ks.metadata", images=3, of=100, bytes=2_500_000, sources={"file:/data": 3},
-    before=1, values=["ks.metadata_phash_v1"], splits={"splits/x": 3, "splits/y": None}, caches={}, confirm=3,
+    before=1, values=["ks.metadata_phash_v2"], splits={"splits/x": 3, "splits/y": None}, caches={}, confirm=3,
     models={"m.pt@v1 (training)": 2}, protected=["splits/x"],
     history="ks.metadata_history", sequence=None, seconds=1.0,
 )  # fmt: skip
@@ -18,7 +18,7 @@ def test_a_plan_says_what_would_be_deleted_and_how_to_confirm_it() -> None:
         "splits/x: 3 images; it is pinned or named by --split, so --force is needed",
         "splits/y: cannot be read",
         "model m.pt@v1 (training): has seen 2 images",
-        "values in ks.metadata_phash_v1",
+        "values in ks.metadata_phash_v2",
         "would delete 3 of 100 images (2.5 MB) of ks.metadata and ks.data; 1 were deleted before; nothing was deleted; "
         "to delete them, add --count 3",
     ]

@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from etl.pictures.headers import exif_orientation, look
+from etl.pictures.headers import look
 from etl.pictures.images import Header, RejectedError, Room, disagrees, open_picture, read_header
 from etl.pictures.plan import Check
+from formats.pictures.orientation import exif_orientation
 from tests.support.pictures import exif
 
 

@@ -116,58 +116,6 @@ def test_broken_exif_leaves_pictures_as_stored(broken: bytes) -> None:
     assert colours(opened(data)) == UPRIGHT
 
 
-def _array(values: list[list[float]], dtype: str) -> Image.Image:
-    return Image.fromarray(np.array(values, dtype))
-
-
-MODES: dict[str, tuple[Image.Image, str, list[int]]] = {  # an image, its format, and the RGB of its first pixel
-    "1": (Image.new("1", (4, 4), 1), "PNG", [255, 255, 255]),
-    "L": (Image.new("L", (4, 4), 7), "PNG", [7, 7, 7]),
-    "LA": (Image.new("LA", (4, 4), (0, 51)), "PNG", [204, 204, 204]),
-    "P": (Image.new("RGB", (4, 4), (9, 8, 7)).quantize(), "PNG", [9, 8, 7]),
-    "RGBA": (Image.new("RGBA", (4, 4), (255, 0, 0, 0)), "PNG", [255, 255, 255]),
-    "half RGBA": (Image.new("RGBA", (4, 4), (255, 0, 0, 51)), "WEBP", [255, 204, 204]),
-    "I;16": (_array([[0xABCD] * 4] * 4, "uint16"), "PNG", [0xAB] * 3),
-    "I;16B": (_array([[0xABCD] * 4] * 4, ">u2"), "TIFF", [0xAB] * 3),
-    "I of 16": (_array([[0xABCD] * 4] * 4, "int32"), "TIFF", [0xAB] * 3),
-    "I of 31": (_array([[0x7FFFFFFF] * 4] * 4, "int32"), "TIFF", [255] * 3),
-    "I below 0": (_array([[-5] * 4] * 4, "int32"), "TIFF", [0] * 3),
-    "F to 1": (_array([[1, 1, 1, 1]] * 4, "float32"), "TIFF", [255] * 3),
-    "F to 255": (_array([[17, 255, 1, 1]] * 4, "float32"), "TIFF", [17] * 3),
-    "F to 65535": (_array([[6553.5, 65535, 1, 1]] * 4, "float32"), "TIFF", [26] * 3),  # 25.5
-    "CMYK": (Image.new("CMYK", (4, 4), (0, 255, 255, 0)), "TIFF", [255, 0, 0]),
-    "YCbCr": (Image.new("YCbCr", (4, 4), (255, 128, 128)), "TIFF", [255, 255, 255]),
-}
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_every_mode_becomes_rgb(mode: str) -> None:
-    image, kind, wanted = MODES[mode]
-    data, header = convert(saved(image, kind, **({"lossless": True} if kind == "WEBP" else {})), Recode("PNG"))
-    assert (opened(data).mode, header.format) == ("RGB", "PNG")
-    assert pixels(data)[0, 0].tolist() == wanted
-
-
-def test_a_transparent_colour_becomes_white() -> None:
-    palette = Image.new("P", (2, 1))
-    palette.putpalette([10, 20, 30, 40, 50, 60])
-    palette.putpixel((1, 0), 1)
-    data, _ = convert(saved(palette, transparency=1), Recode("PNG"))
-    assert pixels(data).tolist() == [[[10, 20, 30], [255, 255, 255]]]
-    data, _ = convert(saved(Image.new("RGB", (1, 1), (1, 2, 3)), transparency=(1, 2, 3)), Recode("PNG"))
-    assert pixels(data).tolist() == [[[255, 255, 255]]]
-
-
-def test_cmyk_jpegs_are_read_by_their_mark() -> None:
-    data = saved(Image.new("CMYK", (16, 16), (0, 255, 255, 0)), "JPEG", quality=100)  # red, inverted, Adobe's marker
-    red = pixels(convert(data, Recode("PNG"))[0])[0, 0]
-    assert np.abs(red.astype(int) - (255, 0, 0)).max() < 8
-    at = data.index(b"\xff\xee")
-    plain = data[:at] + data[at + 2 + int.from_bytes(data[at + 2 : at + 4], "big") :]
-    other = pixels(convert(plain, Recode("PNG"))[0])[0, 0]  # the numbers are the colour: full black
-    assert np.abs(other.astype(int)).max() < 8
-
-
 @pytest.mark.parametrize("kind", ["GIF", "PNG", "WEBP", "TIFF"])
 def test_the_first_of_several_frames_is_used(kind: str) -> None:
     frames = [quarters(), Image.new("RGB", (80, 48), "black")]

@@ -214,7 +214,7 @@ def test_errors_from_workers_keep_their_class(sources: Sources, workers: int) ->
         list(batches_of(loader.TorchDataset(sources(index=1)), workers))
     from tests.support.transforms import small
 
-    with pytest.raises(loader.DecodeError, match=rf"PIL can decode as image {NO_PICTURE} .*Found: 4 bytes"):
+    with pytest.raises(loader.DecodeError, match=rf"picture as image {NO_PICTURE} .*Found: 4 bytes"):
         list(batches_of(loader.TorchDataset(sources(index=2), transform=small), workers))
 
 

@@ -15,9 +15,11 @@ import torch
 import torch.utils.data
 from PIL import Image
 
+from formats.pictures.decoding import decode
 from loader import OptionError, ShardError
 from loader.shards import make_client, open_shards, upload_cv_dataset
 from loader.shards.upload_items import Job
+from tests.support.pictures import exif
 from tests.support.shard_folders import Pictures, samples_in, upload
 
 
@@ -242,7 +244,7 @@ def test_an_iterable_that_fails_names_the_item_and_publishes_nothing(workers: in
     assert not list(tmp_path.rglob("*.tar"))
 
 
-@pytest.mark.parametrize("mode", ["I;16", "RGBA", "LA", "F", "P"])
+@pytest.mark.parametrize("mode", ["I;16", "RGBA", "LA", "P"])
 def test_pictures_keep_their_mode_or_are_refused(mode: str, tmp_path: Path) -> None:
     image = Image.new("L", (9, 7), 40).convert("I" if mode == "I;16" else mode)
     image = image.convert(mode)
@@ -250,10 +252,25 @@ def test_pictures_keep_their_mode_or_are_refused(mode: str, tmp_path: Path) -> N
     if mode != "P":
         with pytest.raises(ShardError, match=rf"item 0 of the dataset as .* jpg can store\. Found: mode {mode}"):
             job_of(items, tmp_path, image_format="jpg").made(0)
-    if mode != "F":
-        found = Image.open(job_of(items, tmp_path).made(0).path)
-        assert (found.mode, found.size) == (mode, (9, 7))
-        assert found.getpixel((0, 0)) == image.getpixel((0, 0))
+    found = Image.open(job_of(items, tmp_path).made(0).path)
+    assert (found.mode, found.size) == (mode, (9, 7))
+    assert found.getpixel((0, 0)) == image.getpixel((0, 0))
+
+
+@pytest.mark.parametrize("image_format", ["jpg", "png"])
+@pytest.mark.parametrize("mode", ["I", "F"])
+def test_pixels_without_a_known_range_are_refused(mode: str, image_format: str, tmp_path: Path) -> None:
+    with pytest.raises(ShardError, match=r"item 0 of the dataset\. Found: PictureError: unsupported pixels"):
+        job_of([(Image.new(mode, (9, 7), 70_000), 0)], tmp_path, image_format=image_format).made(0)
+
+
+@pytest.mark.parametrize("image_format", ["jpg", "png", "webp"])
+def test_images_with_exif_are_stored_upright(image_format: str, tmp_path: Path) -> None:
+    file = io.BytesIO()
+    Image.new("RGB", (9, 7)).save(file, "PNG", exif=exif(6))
+    for image in (Image.open(file), Image.open(file).convert("RGB")):
+        made = job_of([(image, 0)], tmp_path, image_format=image_format).made(0)
+        assert decode(Path(made.path).read_bytes()).size == (7, 9)
 
 
 class Shade(Pictures):

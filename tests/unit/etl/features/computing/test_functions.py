@@ -1,5 +1,7 @@
 """Feature functions: what they take, what their values are stored as, and what is refused."""
 
+import hashlib
+import inspect
 import io
 from typing import Any
 
@@ -11,9 +13,10 @@ from PIL import Image
 
 from etl.errors import FunctionError
 from etl.features.computing import builtin
-from etl.features.computing.functions import ValueMismatchError, computed, fields_of, load, row_of
+from etl.features.computing.functions import ValueMismatchError, computed, digest_of, fields_of, load, row_of
 from etl.features.computing.pictures import Picture
 from schemas.features import FeatureView
+from tests.support import feature_functions
 
 FUNCTIONS = "python:tests.support.feature_functions"
 
@@ -65,16 +68,10 @@ def test_every_built_in_view_returns_its_fields() -> None:
         assert None not in values
 
 
-def test_pixels_are_upright_rgb_on_white_with_8_bits() -> None:
-    exif = Image.Exif()
-    exif[0x0112] = 6  # rotated by 90 degrees
-    rotated = Picture(encoded(np.zeros((2, 5, 3), np.uint8), "JPEG", exif=exif))
-    assert rotated.array.shape == (5, 2, 3)
-    assert rotated.gray.size == (2, 5)
-    transparent = Picture(encoded(np.zeros((1, 1, 4), np.uint8)))
-    assert transparent.array.tolist() == [[[255, 255, 255]]]
-    deep = Picture(encoded(np.array([[0, 65535, 32896]], np.uint16)))
-    assert deep.array[0, :, 0].tolist() == [0, 255, 128]
+def test_the_digest_of_a_function_of_pixels_follows_the_decoder() -> None:
+    text = hashlib.sha256(inspect.getsource(feature_functions).encode()).hexdigest()
+    assert digest_of(f"{FUNCTIONS}:about") == text  # of bytes
+    assert digest_of(f"{FUNCTIONS}:redness") == digest_of(f"{FUNCTIONS}:moments") != text
 
 
 def test_annotations_say_what_a_function_takes() -> None:
