@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from schemas.errors import SchemaError
+from schemas.names import hidden_character
 from schemas.parsing import check_count, check_digest, parsed
 
 FORMAT = 1
@@ -49,8 +50,8 @@ def check_path(path: str) -> str:
     parts = path.split("/")
     if not path or "" in parts or "." in parts or ".." in parts:
         raise SchemaError(f"Wanted the relative path of a file, without empty parts, '.' and '..'. Found: {path!r}")
-    if not path.isprintable() or "\\" in path:
-        raise SchemaError(f"Wanted the path of a file without control characters and '\\'. Found: {path!r}")
+    if (hidden := hidden_character(path) or ("'\\'" if "\\" in path else None)) is not None:
+        raise SchemaError(f"Wanted the path of a file without hidden characters and '\\'. Found: {hidden} in {path!r}")
     if len(encoded) > _MOST_PATH or any(len(part.encode("utf-8")) > _MOST_PART for part in parts):
         raise SchemaError(
             f"Wanted a path of at most {_MOST_PATH} bytes, {_MOST_PART} for each part. Found: {path[:80]!r}…, "

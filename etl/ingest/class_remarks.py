@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from etl.ingest.destination import Destination, StartedRun
 from etl.ingest.plan import IngestPlan
 from formats.sizes import counted
+from schemas.names import hidden_character
 
 _SHOWN = 5
 
@@ -45,7 +46,7 @@ class NewClasses:
         return cls(dataset=dataset, before=len(known), new=len(new), first=first, none_known=none_known)
 
     def __str__(self) -> str:
-        names = {name: name if name.isprintable() and name == name.strip() else repr(name) for name in self.first}
+        names = {name: repr(name) if hidden_character(name) or name != name.strip() else name for name in self.first}
         shown = ", ".join(
             names[name] if number is None else f"{names[name]} = {number}" for name, number in self.first.items()
         )
@@ -113,12 +114,17 @@ def describe_similar(groups: Collection[Mapping[str, int]], /) -> str:
 
 
 def _described(group: Mapping[str, int]) -> str:
-    looks_same = len({unicodedata.normalize("NFKC", name) for name in group}) < len(group)
+    looks_same = len({_shown(unicodedata.normalize("NFKC", name)) for name in group}) < len(group)
     return " and ".join(
         f"{ascii(name) if looks_same else repr(name)} ({counted(count, 'image')})" for name, count in group.items()
     )
 
 
 def _folded(name: str) -> str:
-    compatible = unicodedata.normalize("NFKC", name).casefold()
+    compatible = unicodedata.normalize("NFKC", _shown(name)).casefold()
     return unicodedata.normalize("NFKC", compatible).strip()
+
+
+def _shown(name: str) -> str:
+    """A name without the characters that only format it, such as U+200D and U+202E."""
+    return name if name.isprintable() else "".join(one for one in name if unicodedata.category(one) != "Cf")

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from etl.pictures.plan import Check, Recode
 from etl.sources.plan import SourcePlan, is_local
 from schemas import Columns, TableName
+from schemas.names import hidden_character
 from schemas.tables import (
     LabelType,
     Replication,
@@ -108,8 +109,8 @@ class IngestPlan:
             self._check_tables(self.data_table, self.metadata_table)
         else:
             self._check_target(self.target)
-        if not self.dataset.isprintable():
-            raise ValueError(f"Wanted a dataset name of printable characters. Found: {self.dataset!r}")
+        if (hidden := hidden_character(self.dataset)) is not None:
+            raise ValueError(f"Wanted a dataset name of printable characters. Found: {hidden} in {self.dataset!r}")
         if self.replication is not None:
             Replication.parse(self.replication)
             if not self.create:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from formats.stores.s3 import check_address
+from schemas.names import hidden_character
 from schemas.tables import LABEL_TYPES, ClassNames, LabelType
 
 Layout = Literal["tree", "tar", "webdataset", "parquet", "table"]
@@ -150,7 +151,7 @@ class SourcePlan:
             )
         if self.splits and self.or_split:
             raise ValueError("Wanted --split-subdir or --split-name. Found: both.")
-        if not self.or_split.isprintable() or "/" in self.or_split or self.or_split in (".", ".."):
+        if hidden_character(self.or_split) or "/" in self.or_split or self.or_split in (".", ".."):
             raise ValueError(f"Wanted a split's name of printable characters without /. Found: {self.or_split!r}")
 
     def _check_columns(self) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pyspark.sql import Row
 
 from etl.verify.problems import KINDS
+from schemas.names import hidden_character
 
 EXAMPLES = 20
 
@@ -71,7 +72,7 @@ def describe(rows: Iterable[Row]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for row in sorted(rows, key=lambda row: (KINDS.index(row["kind"]), row["rank"])):
         name = row["name"] or ""
-        parts = (str(uuid.UUID(bytes=bytes(row["id"]))), name if name.isprintable() else ascii(name))
+        parts = (str(uuid.UUID(bytes=bytes(row["id"]))), name if hidden_character(name) is None else ascii(name))
         detail = f" ({row.detail})" if row.detail else ""
         found.setdefault(row["kind"], []).append(" ".join(filter(None, parts)) + detail)
     return found
