@@ -39,7 +39,7 @@ REFUSED = {
 
 
 def _ingest(**names: str) -> IngestPlan:
-    source = SourcePlan(address="/data", or_split=names.pop("or_split", ""))
+    source = SourcePlan(address="s3://bucket/tree", or_split=names.pop("or_split", ""))
     return IngestPlan(source=source, data_table=TableName("ks", "d"), metadata_table=TableName("ks", "m"), **names)
 
 
