@@ -40,7 +40,7 @@ def check_expression(text: str, *, wanted: str) -> None:
 def names_in(text: str) -> set[str]:
     """The names of columns in an expression that `check_expression` accepts."""
     return {
-        str(part.name()).replace("`", "")
+        str(part.nameParts().mkString("."))
         for part in _parts(_parsed(text))
         if part.getClass().getSimpleName() == "UnresolvedAttribute"
     }

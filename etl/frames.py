@@ -28,19 +28,19 @@ def plain_inside(spark: SparkSession) -> Iterator[None]:
 
     With it, a persisted DataFrame that depends on another one can wait for it forever (seen with Spark 3.5.9).
     """
-    with _setting(spark, _ADAPTIVE_INSIDE, "false"):
+    with setting(spark, _ADAPTIVE_INSIDE, "false"):
         yield
 
 
 @contextmanager
 def pictures_in_rows(spark: SparkSession) -> Iterator[None]:
     """Send only a few rows to Python at a time, because each of them contains an image."""
-    with _setting(spark, _BATCH_ROWS, str(_PICTURES_TOGETHER)):
+    with setting(spark, _BATCH_ROWS, str(_PICTURES_TOGETHER)):
         yield
 
 
 @contextmanager
-def _setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
+def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
     """Change a Spark setting for a block."""
     before = spark.conf.get(name)
     spark.conf.set(name, value)
@@ -53,7 +53,7 @@ def _setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
 @contextmanager
 def files_side_by_side(spark: SparkSession, files: int) -> Iterator[None]:
     """Let a task write to up to ``files`` folders at once, so that its rows need not be sorted by folder."""
-    with _setting(spark, _SIDE_BY_SIDE, str(files)):
+    with setting(spark, _SIDE_BY_SIDE, str(files)):
         yield
 
 
@@ -69,11 +69,11 @@ def small_table(spark: SparkSession, columns: Mapping[str, Sequence[Any]], schem
 
 def from_pandas(spark: SparkSession, frame: pd.DataFrame, schema: str) -> DataFrame:
     """Make a DataFrame from a pandas one through Arrow. Otherwise each row would become several Python objects."""
-    with _setting(spark, _ARROW, "true"):
+    with setting(spark, _ARROW, "true"):
         return spark.createDataFrame(frame, schema)
 
 
 def fetched(frame: DataFrame) -> pd.DataFrame:
     """Collect a small DataFrame as Arrow, without a Python object for each value."""
-    with _setting(frame.sparkSession, _ARROW, "true"):
+    with setting(frame.sparkSession, _ARROW, "true"):
         return frame.toPandas()

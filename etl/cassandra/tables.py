@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 
 from etl.cassandra.cluster import CONNECT_SECONDS
 from etl.cassandra.control import Control, check_columns
+from etl.columns import column, exact_names
 from schemas import TableName
-from schemas.tables import check_column
 
 _PAGE_ROWS = "5000"  # of metadata: 1 to 2 MB; a fifth faster than the connector's own 1,000
 # The connector's errors for a table or keyspace that it does not know yet. It was built for Spark 3.5 and raises
@@ -59,7 +59,8 @@ def read_table(
         reader = reader.option("spark.cassandra.input.split.sizeInMB", split)
     # The connector would turn joins on uuids that are binary here into look-ups by uuid, and fail.
     frame = _once_known(reader.option("directJoinSetting", "off").load)
-    return frame.select(*(F.col(check_column(name)) for name in columns))
+    with exact_names(spark):
+        return frame.select(*map(column, columns))
 
 
 def _once_known(use: Callable[[], T]) -> T:

@@ -3,6 +3,7 @@
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from etl.columns import column, ours
 from etl.deleting.plan import DeletePlan
 from etl.errors import TableError
 from etl.splits.metadata import CacheOutput, read_cache, sums
@@ -34,12 +35,12 @@ def clean_cache(spark: SparkSession, address: str, *, ids: DataFrame, plan: Dele
     gone = metadata.rows.join(ids, on="id", how="left_semi").count()
     if not gone:
         return 0
-    left = metadata.rows.join(ids, on="id", how="left_anti").select(*metadata.rows.columns)
+    left = metadata.rows.join(ids, on="id", how="left_anti").select(*map(column, metadata.rows.columns))
     with CacheOutput(address, overwrite=True) as output:
         aside = output.aside("rows")
         left.write.option("compression", "zstd").parquet(aside)
-        by_file = spark.read.parquet(aside).withColumn("file", F.input_file_name())
-        found = [row.asDict() for row in by_file.groupBy("file").agg(*sums()).collect()]
+        by_file = spark.read.parquet(aside).withColumn(ours("file"), F.input_file_name())
+        found = [row.asDict() for row in by_file.groupBy(F.col(ours("file")).alias("file")).agg(*sums()).collect()]
         if not found:
             raise TableError(f"Wanted other images in the metadata cache {address}. Found: none. Remove the folder.")
         output.publish(metadata, sums=added_up(found), sizes={row["file"]: row["rows"] for row in found})

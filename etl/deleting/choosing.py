@@ -17,7 +17,7 @@ from etl.errors import SourceError, TableError
 from etl.frames import small_table
 from etl.ingest.removal import image_states, newest_removals
 from etl.secrets import driver_storage
-from etl.splits.conditions import check_answers
+from etl.splits.conditions import meeting
 from etl.splits.metadata import copy_table
 from etl.splits.plan import SplitPlan
 from schemas.tables import DELETED
@@ -80,8 +80,7 @@ def choose(spark: SparkSession, control: Control, *, plan: DeletePlan, half: Dat
         data_table=plan.data_table, metadata_table=plan.metadata_table, columns=plan.columns, where=plan.where
     )
     rows = copy_table(spark, None, plan=of_rows, only=None).rows
-    check_answers(rows, plan.where)
-    found = rows.where(F.expr(plan.where)).select("id")
+    found = meeting(rows, plan.where).select("id")
     if half is not None:  # their values may be gone already, so that no condition finds them
         found = found.union(half)
     return Chosen(states.join(found, on="id", how="left_semi"), nothing)

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from etl.cassandra.control import Control, check_columns
 from etl.cassandra.runs import recorded_runs
 from etl.cassandra.table_records import check_pair, dataset_of
+from etl.columns import exact_names
 from etl.deleting.caches import clean_cache
 from etl.deleting.choosing import Chosen, choose
 from etl.deleting.holders import Holder, check_holders, find_holders, find_models
@@ -117,6 +118,7 @@ def _survey(spark: SparkSession, *, plan: DeletePlan, stack: ExitStack) -> _Foun
     control = stack.enter_context(Control.from_spark(spark))
     stack.enter_context(secrets_on_executors(spark))
     stack.enter_context(plain_inside(spark))
+    stack.enter_context(exact_names(spark))
     _check_tables(control, plan=plan)
     log.info("look for %s in %s", plan.choice, plan.metadata_table)
     half = half_deleted(spark, control, metadata=plan.metadata_table, columns=plan.columns)

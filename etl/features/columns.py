@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from etl.cassandra.control import Control
 from etl.cassandra.table_records import record_of
 from etl.cassandra.tables import read_table
+from etl.columns import column, ours
 from etl.errors import TableError
 from etl.expressions import names_in
 from etl.features.history import known_at
@@ -19,8 +20,9 @@ from etl.features.views import registered_views
 from schemas import TableName
 from schemas.features import FeatureView, ViewName, spark_type
 
-LACKS = "lacks"
-"""The column that `with_fields` adds for each view, ``lacks N``: whether an image has no value of its bytes."""
+LACKS = ours("lacks")
+"""The column that `with_fields` adds for each view, `LACKS` and N: whether an image has no value of its bytes."""
+_ID, _SHA256, _VALUES = ours("id"), ours("sha256"), ours("values")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,7 @@ def with_fields(rows: DataFrame, /, *, spark: SparkSession, fields: Sequence[Fie
         key: The name of the id column.
 
     Returns:
-        The rows with the fields, and a column ``lacks N`` for the Nth view: whether the image has no value of it, one
+        The rows with the fields, and a column `LACKS` and N for the Nth view: whether the image has no value of it, one
         of other bytes than it has now, or one that is too old.
     """
     has_digest = "sha256" in rows.columns
@@ -133,24 +135,27 @@ def with_fields(rows: DataFrame, /, *, spark: SparkSession, fields: Sequence[Fie
         newest = read_table(spark, one.table, columns=columns).transform(known_at)
         if one.since is not None:
             newest = newest.where(F.col("created_timestamp") > F.lit(one.since))
-        values = newest.select(F.col("id").alias("_id"), F.col("sha256").alias("_sha256"), *one.names)
-        is_same = F.col("_sha256").eqNullSafe(F.col("sha256")) if has_digest else F.lit(True)
-        joined = rows.join(values, on=F.col(key) == F.col("_id"), how="left")
-        is_there = F.col("_id").isNotNull() & is_same
-        current = [F.when(is_there, F.col(name)).alias(name) for name in one.names]
-        rows = joined.select(*rows.columns, *current, (~is_there).alias(f"{LACKS} {number}"))
+        of_image = F.struct(*one.names).alias(_VALUES)
+        values = newest.select(F.col("id").alias(_ID), F.col("sha256").alias(_SHA256), of_image)
+        is_same = F.col(_SHA256).eqNullSafe(F.col("sha256")) if has_digest else F.lit(True)
+        joined = rows.join(values, on=F.col(key) == F.col(_ID), how="left")
+        is_there = F.col(_ID).isNotNull() & is_same
+        current = [F.when(is_there, F.col(f"{_VALUES}.{name}")).alias(name) for name in one.names]
+        rows = joined.select(*map(column, rows.columns), *current, (~is_there).alias(f"{LACKS} {number}"))
     return rows
 
 
 def _with_computed(rows: DataFrame, /, *, spark: SparkSession, one: Fields, key: str, lacks: str) -> DataFrame:
     """Add the field of an on-demand view. Fields that its expression has may be in the rows in other versions."""
     inner = {name for used in one.inputs for name in used.names}
-    hidden = {name: f"_hidden {n}" for n, name in enumerate(rows.columns) if name in inner or name.startswith(LACKS)}
-    others = rows.select(*(F.col(f"`{name}`").alias(hidden.get(name, name)) for name in rows.columns))
+    hidden = {
+        name: ours(f"hidden {n}") for n, name in enumerate(rows.columns) if name in inner or name.startswith(LACKS)
+    }
+    others = rows.select(*(column(name).alias(hidden.get(name, name)) for name in rows.columns))
     joined = with_fields(others, spark=spark, fields=one.inputs, key=key)
     is_lacking = reduce(or_, (F.col(f"`{LACKS} {n}`") for n in range(len(one.inputs))), F.lit(False))
     computed = [F.expr(_expression(one.view)).cast(spark_type(one.view.fields[name])).alias(name) for name in one.names]
-    same = (F.col(f"`{hidden.get(name, name)}`").alias(name) for name in rows.columns)
+    same = (column(hidden.get(name, name)).alias(name) for name in rows.columns)
     return joined.select(*same, *computed, is_lacking.alias(lacks))
 
 
@@ -170,7 +175,7 @@ def check_complete(
         data: The data table, for messages.
 
     Returns:
-        The rows without the columns ``lacks N``, and a warning for each view without a value for some images.
+        The rows without the columns `LACKS`, and a warning for each view without a value for some images.
 
     Raises:
         TableError: Values of images were not computed, so that the images would be left out or form a stratum.

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from etl.cassandra.control import Control
 from etl.cassandra.runs import FINISHED, STARTED, RecordedRun, recorded_runs, sequences_by_ingest
 from etl.cassandra.tables import read_table, uuid_bytes
+from etl.columns import column, ours
 from etl.errors import TableError
 from etl.features.history import CURRENT, REPLACED, THEN, metadata_as_of, states_at
 from etl.frames import small_table
@@ -121,11 +122,12 @@ def with_since(rows: DataFrame, /, *, runs: Mapping[uuid.UUID, int]) -> DataFram
     Returns:
         The rows without ``ingest_id``.
     """
-    columns: dict[str, Sequence[Any]] = {"_ingest": [str(one) for one in runs], "_last": [*runs.values()]}
-    known = F.broadcast(small_table(rows.sparkSession, columns, "_ingest STRING, _last BIGINT"))
-    joined = rows.join(known, on=F.col("ingest_id") == F.col("_ingest"), how="left")
-    since = F.coalesce("since", "_last", F.lit(0)).alias("since")
-    return joined.select(*(since if name == "since" else name for name in rows.columns if name != "ingest_id"))
+    ingest, last = ours("ingest"), ours("last")
+    columns: dict[str, Sequence[Any]] = {ingest: [str(one) for one in runs], last: [*runs.values()]}
+    known = F.broadcast(small_table(rows.sparkSession, columns, f"`{ingest}` STRING, `{last}` BIGINT"))
+    joined = rows.join(known, on=F.col("ingest_id") == F.col(ingest), how="left")
+    since = F.coalesce("since", last, F.lit(0)).alias("since")
+    return joined.select(*(since if name == "since" else column(name) for name in rows.columns if name != "ingest_id"))
 
 
 def read_history(spark: SparkSession, control: Control, metadata: TableName) -> DataFrame | None:
@@ -220,7 +222,7 @@ class EarlierMetadata:
     def rows(self, rows: DataFrame) -> DataFrame:
         """The rows of then that have a row now, from the current rows with the columns `needed`.
 
-        If there are ``states``, there is a column ``then``, which `checked` needs.
+        If there are ``states``, there is the column `THEN`, which `checked` needs.
         """
         if not self.has_since:
             rows = rows.withColumn("since", F.lit(None).cast("bigint"))
@@ -239,7 +241,7 @@ class EarlierMetadata:
             rows: Rows of `rows`, with ``id`` of 16 bytes.
 
         Returns:
-            The rows whose bytes exist, without the column ``then``, and warnings.
+            The rows whose bytes exist, without the column `THEN`, and warnings.
 
         Raises:
             TableError: Bytes of then no longer exist, and the plan does not leave out such images.

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from etl.columns import column, ours
 from schemas import Columns
 
-THEN = "then"
+THEN = ours("then")
 """The column that `metadata_as_of` adds: `CURRENT`, `EARLIER` or `REPLACED`."""
 CURRENT, EARLIER, REPLACED = 0, 1, 2
+_ID, _STATE = ours("id"), ours("state")
 
 
 def known_at(values: DataFrame, /, *, sequence: int | None = None) -> DataFrame:
@@ -76,7 +78,7 @@ def points_in_time(requests: DataFrame, /, *, views: Sequence[KnownValues]) -> D
         "id",
         F.col("sequence" if has_sequence else "at").alias("axis"),
         F.lit(1).alias("_is_request"),
-        F.struct(*requests.columns).alias("_request"),
+        F.struct(*map(column, requests.columns)).alias("_request"),
     )
     for number, one in enumerate(views):
         value = F.struct("event_timestamp", *one.fields).alias(f"_value{number}")
@@ -127,24 +129,24 @@ def metadata_as_of(
 
     Returns:
         The rows of images that existed then and have a row now, with the labels and source of then, and a column
-        ``then``: `CURRENT` if nothing has changed, `EARLIER` for a row with another label than now, and `REPLACED` if
+        `THEN`: `CURRENT` if nothing has changed, `EARLIER` for a row with another label than now, and `REPLACED` if
         the data table has other bytes, another mask or another array now.
     """
     named = {columns.label: "label", "labels": "labels", "or_label": "or_label", "source": "source"}
     named = {name: state for name, state in named.items() if name in rows.columns and state in states.columns}
     wanted = dict.fromkeys(["sha256", *named.values()])
-    then = states.select(F.col("id").alias("_id"), F.struct(*wanted).alias("_then"))
-    joined = rows.join(then, on=F.col(columns.id) == F.col("_id"), how="left")
+    then = states.select(F.col("id").alias(_ID), F.struct(*wanted).alias(_STATE))
+    joined = rows.join(then, on=F.col(columns.id) == F.col(_ID), how="left")
     is_current = F.col("since") <= sequence
-    is_known = F.col("_id").isNotNull()
-    is_same = F.col("sha256").eqNullSafe(F.col("_then.sha256")) & F.lit(label_type != "blob")
+    is_known = F.col(_ID).isNotNull()
+    is_same = F.col("sha256").eqNullSafe(F.col(f"{_STATE}.sha256")) & F.lit(label_type != "blob")
     if label_type == "multi":
-        is_same = is_same & F.col("labels").eqNullSafe(F.col("_then.labels"))
+        is_same = is_same & F.col("labels").eqNullSafe(F.col(f"{_STATE}.labels"))
     kind = F.when(~is_known, CURRENT).when(is_current | is_same, EARLIER).otherwise(REPLACED)
     values = [
-        F.when(is_current, F.col(name)).otherwise(F.col(f"_then.{named[name]}")).alias(name)
+        F.when(is_current, F.col(name)).otherwise(F.col(f"{_STATE}.{named[name]}")).alias(name)
         if name in named
-        else F.col(name)
+        else column(name)
         for name in rows.columns
     ]
     return joined.where(is_current | is_known).select(*values, kind.alias(THEN))

@@ -21,6 +21,7 @@ from etl.cassandra.control import Control, check_columns
 from etl.cassandra.runs import recorded_runs
 from etl.cassandra.table_records import check_pair, dataset_of, record_of
 from etl.cassandra.tables import append_rows, read_table, uuid_text
+from etl.columns import column, ours
 from etl.errors import ConflictError, SourceError, TableError
 from etl.features.earlier import read_history
 from etl.features.plan import RelabelPlan
@@ -96,9 +97,9 @@ def run(spark: SparkSession, *, plan: RelabelPlan) -> RelabelReport:
         labelled = kept(_labelled(spark, before, plan=plan), stack=stack)
         names = [row["or_label"] for row in labelled.select("or_label").distinct().collect()]
         numbers, new = _numbers(control, names, plan=plan)
-        columns = {"or_label": names, plan.view: [numbers[name] for name in names]}
-        numbered = F.broadcast(small_table(spark, columns, f"or_label STRING, {plan.view} INT"))
-        rows = labelled.withColumnRenamed("label", "before").join(numbered, on="or_label", how="inner")
+        columns = {"or_label": names, "number": [numbers[name] for name in names]}
+        numbered = F.broadcast(small_table(spark, columns, "or_label STRING, number INT"))
+        rows = labelled.join(numbered, on="or_label", how="inner")
         registry.create(control, keyspace=keyspace)
         create_sequence(control, keyspace=keyspace)
         version = known[0].version + 1 if known else 1
@@ -121,10 +122,10 @@ def run(spark: SparkSession, *, plan: RelabelPlan) -> RelabelReport:
             control.define(create_label_values(values, view.column))
         if view.column not in (control.columns(values) or {}):
             control.define(add_label_column(values, view.column))
-        label = F.col(plan.view).alias(view.column)
+        label = F.col("number").alias(view.column)
         written = rows.select(_bucket().alias("bucket"), uuid_text("id").alias("id"), label)
         append_rows(written, table=values, clock=taken.clock)
-        changed = F.count_if(~F.col("before").eqNullSafe(F.col(plan.view)))
+        changed = F.count_if(~F.col("label").eqNullSafe(F.col("number")))
         (counts,) = rows.agg(F.count("*").alias("images"), changed.alias("changed")).collect()
         register_view(control, view, keyspace=keyspace, kind=registry.label_views_of(table))
     return RelabelReport(
@@ -294,10 +295,11 @@ def with_labels(
         return rows
     names = [view.column for view in versions]
     values = read_table(spark, versions[0].table_of(metadata), columns=["id", *names])
-    labels = values.select(F.col("id").alias("_id"), F.coalesce(*names).alias("_label"))
-    joined = rows.join(labels, on=F.col(columns.id) == F.col("_id"), how="left")
-    label = F.coalesce("_label", columns.label).alias(columns.label)
-    return joined.select(*(label if name == columns.label else F.col(name) for name in rows.columns))
+    of_image, newest = ours("id"), ours("label")
+    labels = values.select(F.col("id").alias(of_image), F.coalesce(*names).alias(newest))
+    joined = rows.join(labels, on=F.col(columns.id) == F.col(of_image), how="left")
+    label = F.coalesce(newest, columns.label).alias(columns.label)
+    return joined.select(*(label if name == columns.label else column(name) for name in rows.columns))
 
 
 def _bucket() -> Column:

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from etl.cassandra.control import Control
 from etl.cassandra.tables import read_table, uuid_bytes
+from etl.columns import column, ours
 from etl.errors import TableError
 from etl.features.columns import Fields, find_fields
 from etl.features.history import KnownValues, known_at, points_in_time
@@ -23,7 +24,7 @@ from schemas.tables import check_column
 TIMES = ("sequence", "event_timestamp", "created_timestamp")
 """The run that wrote an image's bytes, that run's clock, and when the value was computed."""
 
-_INGESTED = "_ingested"
+_INGESTED = ours("ingested")
 """The column with the labels that images were ingested with."""
 
 
@@ -168,4 +169,4 @@ def historical_features(
         known = [replace(one, values=one.values.withColumn("id", uuid_bytes("id"))) for one in known]
     found = rows.transform(points_in_time, views=known)
     labels = {view.name: F.coalesce(view.name, _INGESTED).alias(view.name) for view in of_labels}
-    return found.select(*(labels.get(name, name) for name in found.columns if name != _INGESTED))
+    return found.select(*(labels.get(name, column(name)) for name in found.columns if name != _INGESTED))

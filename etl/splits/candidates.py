@@ -2,8 +2,9 @@
 
 The columns are ``id, label`` and, on request: ``group`` (bigint, a hash of the group's name) with ``is_alone`` (the
 group has no name; its hash is that of the id, so the row is a separate group), ``fixed`` (int, the split that a row
-must go to; -1 if two splits are required) with ``stays`` (the row is in a split that is extended), ``labels``, and
-``stratum`` (int).
+must go to; -1 if two splits are required) with ``stays`` (the row is in a split that is extended), ``labels``,
+``value_N`` (the Nth column to stratify by), and ``stratum`` (int). All these names are ours: columns of the metadata
+are renamed when they enter, so they may have any name.
 """
 
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from etl.columns import column, ours
 from etl.splits.group_rows import has_group
 from etl.splits.plan import LABELS, Pin, Top
 
@@ -24,24 +26,22 @@ def take_part(
     rows: DataFrame,
     /,
     *,
-    where: str | None,
     top: Top | None = None,
     group_column: str | None,
     pins: Sequence[Pin],
-    keep: Sequence[str],
+    keep: Sequence[tuple[str, str]],
 ) -> DataFrame:
-    """The rows that meet a condition: ``id, label``, the requested columns, and columns to ``keep``."""
-    chosen = rows.where(F.expr(where)) if where else rows
-    chosen = chosen if top is None else chosen.transform(take_top, top=top)
+    """The rows as candidates: ``id, label``, the requested columns, and columns to ``keep``, each with its new name."""
+    chosen = rows if top is None else rows.transform(take_top, top=top)
     columns = [F.col("id"), F.col("label")]
     if group_column:
-        named, own = F.xxhash64(group_column), F.xxhash64(F.lit(_ALONE).cast("long"), F.col("id"))
+        named, own = F.xxhash64(column(group_column)), F.xxhash64(F.lit(_ALONE).cast("long"), F.col("id"))
         is_grouped = has_group(rows, group_column)
         columns += [F.when(is_grouped, named).otherwise(own).alias("group"), (~is_grouped).alias("is_alone")]
     if pins:
         columns.append(_only([F.when(is_pinned(pin), F.lit(pin.split)) for pin in pins]).alias("fixed"))
         columns.append(F.lit(False).alias("stays"))
-    return chosen.select(*columns, *(F.col(name) for name in keep))
+    return chosen.select(*columns, *(column(name).alias(new) for name, new in keep))
 
 
 def take_top(rows: DataFrame, /, *, top: Top) -> DataFrame:
@@ -55,22 +55,22 @@ def take_top(rows: DataFrame, /, *, top: Top) -> DataFrame:
         The rows. Of equal values, the ones with the smallest ids are taken. Rows without a value (null or NaN) count
         towards the share but are never taken.
     """
-    value = F.col(top.column)
-    is_empty = F.col("_value").isNull() | F.isnan(F.col("_value").cast("double"))
-    of_class = Window.partitionBy("label")
-    ranked = rows.withColumn("_value", value).withColumn("_order", F.when(~is_empty, F.col("_value")))
-    place = F.row_number().over(of_class.orderBy(F.desc_nulls_last("_order"), "id"))
-    most = F.lit(top.count)
+    value, place, most = ours("value"), ours("place"), ours("most")
+    highest = column(top.column)
+    is_empty = highest.isNull() | F.isnan(highest.cast("double"))
+    ranked = rows.withColumn(value, F.when(~is_empty, highest))
+    ranks = F.row_number().over(Window.partitionBy("label").orderBy(F.desc_nulls_last(value), "id"))
+    limit = F.lit(top.count)
     if top.share is not None:  # in whole numbers, so that nothing is rounded
         part, whole = top.share.numerator, top.share.denominator
-        most = F.expr(f"(count(*) OVER (PARTITION BY label) * {part} + {whole - 1}) DIV {whole}")
-    chosen = ranked.withColumn("_place", place).withColumn("_most", most)
-    return chosen.where((F.col("_place") <= F.col("_most")) & F.col("_order").isNotNull()).select(*rows.columns)
+        limit = F.expr(f"(count(*) OVER (PARTITION BY label) * {part} + {whole - 1}) DIV {whole}")
+    chosen = ranked.withColumns({place: ranks, most: limit})
+    return chosen.where((F.col(place) <= F.col(most)) & F.col(value).isNotNull()).select(*map(column, rows.columns))
 
 
 def is_pinned(pin: Pin) -> Column:
     """Whether a pin applies to a row."""
-    return F.col(pin.column).cast("string") == pin.value
+    return column(pin.column).cast("string") == pin.value
 
 
 def _only(splits: Sequence[Column]) -> Column:

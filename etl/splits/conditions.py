@@ -4,6 +4,7 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from etl.columns import names_in_any_case, theirs
 from etl.errors import TableError
 from etl.expressions import check_expression, is_repeatable
 
@@ -13,12 +14,28 @@ def check_condition(text: str) -> None:
     check_expression(text, wanted="Wanted a condition in Spark SQL for --where.")
 
 
-def check_answers(rows: DataFrame, where: str) -> None:
-    """Raise `TableError` for a condition that cannot be evaluated on these rows, or is not deterministic."""
-    wanted = f"Wanted a condition over the columns {', '.join(rows.columns)} for --where."
+def meeting(rows: DataFrame, where: str) -> DataFrame:
+    """The rows that meet a condition. Use it inside a block of `etl.columns.exact_names`.
+
+    The case of names matters only if names of columns differ in nothing else. Raises `TableError` for a condition that
+    cannot be evaluated on these rows, or is not deterministic.
+    """
+    wanted = f"Wanted a condition over the columns {', '.join(theirs(rows))} for --where."
     try:
-        chosen = rows.where(F.expr(where))
+        chosen = _chosen(rows, where)
     except (AnalysisException, ParseException) as error:
         raise TableError(f"{wanted} Found: {where!r}: {str(error).splitlines()[0]}") from None
     if not is_repeatable(chosen._jdf.queryExecution().analyzed().condition()):
         raise TableError(f"{wanted} Found: {where!r}, whose result changes from run to run.")
+    return chosen
+
+
+def _chosen(rows: DataFrame, where: str) -> DataFrame:
+    try:
+        return rows.where(F.expr(where))
+    except AnalysisException as error:
+        with names_in_any_case(rows.sparkSession):
+            try:
+                return rows.where(F.expr(where))
+            except AnalysisException:
+                raise error from None

@@ -11,6 +11,8 @@ from operator import add
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from etl.columns import column
+
 EVERY_IMAGE = -1
 """The stratum of all images, if images have several labels."""
 
@@ -20,9 +22,9 @@ _NO_BLANK = r"(?U)[^\s\x00]"  # blanks as Unicode defines them
 _NEED_STEPS = 4
 
 
-def has_group(rows: DataFrame, column: str) -> Column:
+def has_group(rows: DataFrame, name: str) -> Column:
     """Whether a row has a group: its value is not null, NaN, empty or blank. Each other row is a separate group."""
-    kind, value = rows.schema[column].dataType.typeName(), F.col(column)
+    kind, value = rows.schema[name].dataType.typeName(), column(name)
     if kind == "string":
         return F.coalesce(value.rlike(_NO_BLANK), F.lit(False))
     if kind == "binary":

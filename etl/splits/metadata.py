@@ -22,6 +22,7 @@ from etl.cassandra.control import Control, check_columns
 from etl.cassandra.expiry import expiring_ingests
 from etl.cassandra.table_records import dataset_of
 from etl.cassandra.tables import read_table, uuid_bytes
+from etl.columns import check_theirs, column, ours
 from etl.errors import TableError
 from etl.expressions import names_in
 from etl.features.columns import LACKS, check_complete, find_fields, metadata_columns, with_fields
@@ -46,7 +47,7 @@ CLASS_NAME = "or_label"
 _SIMPLE = re.compile(
     r"ascii|bigint|blob|boolean|date|double|float|int|smallint|text|timestamp|tinyint|uuid|varchar|varint"
 )
-EXPIRES = "expires"
+EXPIRES = ours("expires")
 """The column with the time at which an image expires, if images of the table do."""
 _EXPIRY = ("ingested_at", "ingest_id")
 _OF_THE_INGEST = (*_EXPIRY, "since")  # they differ between ingests of the same images
@@ -115,6 +116,7 @@ def read_cache(spark: SparkSession, address: str, *, plan: SplitPlan) -> Metadat
         raise TableError(f"Wanted the files of the metadata cache {storage.address}. Found: no {missing[0]}.")
     schema = _schema(storage, manifest)
     rows = (spark.read.schema(schema) if schema else spark.read).parquet(*paths)
+    check_theirs(set(rows.columns) - {EXPIRES}, place=f"the metadata cache {storage.address}")
     return Metadata(
         rows=rows if manifest.label_type == "int" else rows.withColumn("label", F.lit(-1)),
         data_table=TableName.parse(manifest.data_table),
@@ -188,8 +190,10 @@ def copy_table(spark: SparkSession, address: str | None, *, plan: SplitPlan, onl
         views = find_fields(control, table, names=asked - found.keys() - {"id", "label"}, pinned=plan.features)
     in_data = of_data.get(names.label)
     others = [name for name, kind in found.items() if _SIMPLE.fullmatch(kind) or (name == LABELS and "int" in kind)]
-    others = [name for name in others if name not in {*ID_AND_LABEL, names.id, names.label, *_OF_THE_INGEST}]
     fields = [name for view in views for name in view.names]
+    others = [name for name in others if name not in {*ID_AND_LABEL, names.id, names.label, *_OF_THE_INGEST, *fields}]
+    others = [name for name in others if '"' not in name]  # which the connector cannot read
+    check_theirs(others, place=table)
     if missing := [name for name in plan.named_columns if name not in (*ID_AND_LABEL, *others, *fields)]:
         raise TableError(
             f"Wanted the column {missing[0]} in the metadata of {table}, or a feature that featurize.py has computed. "
@@ -216,7 +220,7 @@ def copy_table(spark: SparkSession, address: str | None, *, plan: SplitPlan, onl
     rows = of_table.transform(with_fields, spark=spark, fields=views, key=names.id).select(
         uuid_bytes(names.id).alias("id"),
         label.cast("int").alias("label"),
-        *(uuid_bytes(name).alias(name) if kinds[name] == "uuid" else F.col(name) for name in others),
+        *(uuid_bytes(column(name)).alias(name) if kinds[name] == "uuid" else column(name) for name in others),
         *fields,
         *([expires_at(expiring)] if expiring else []),
         *(f"`{LACKS} {number}`" for number in range(len(views))),

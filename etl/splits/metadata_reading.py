@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 
 from etl.cassandra.control import Control
 from etl.cassandra.tables import read_table, uuid_bytes
+from etl.columns import ours
 from etl.errors import TableError, UnreachableError
 from etl.splits.candidates import name_labels
 from etl.splits.leaks import WATCHED
@@ -37,8 +38,8 @@ def open_metadata(spark: SparkSession, *, plan: SplitPlan, aside: str | None) ->
         return _belonging(spark, _named(copy_table(spark, aside, plan=plan, only=_needed(plan))))
     with CacheOutput(plan.metadata_out, overwrite=plan.overwrite) as output:
         copied = _belonging(spark, _named(copy_table(spark, output.aside("rows"), plan=plan, only=None)))
-        by_file = copied.rows.withColumn("file", F.input_file_name())
-        found = [row.asDict() for row in by_file.groupBy("file").agg(*sums()).collect()]
+        by_file = copied.rows.withColumn(ours("file"), F.input_file_name())
+        found = [row.asDict() for row in by_file.groupBy(F.col(ours("file")).alias("file")).agg(*sums()).collect()]
         if not found:
             raise TableError(
                 f"Wanted images in {copied.metadata_table}. Found: an empty table. Fill it with jobs/ingest.py."

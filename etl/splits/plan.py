@@ -9,7 +9,6 @@ from typing import Any
 from schemas import Columns, TableName
 from schemas.as_of import AsOf
 from schemas.features import ViewName
-from schemas.tables import check_column
 
 USUAL_RATIOS = (Fraction(8), Fraction(2))
 BALANCES = ("original", "random", "uniform")
@@ -60,6 +59,13 @@ def parse_balance(text: str) -> Balance:
     return tuple(weights.items())
 
 
+def _named(column: str) -> str:
+    """The name of a column unchanged. Raises ValueError for an empty one."""
+    if not column.strip():
+        raise ValueError(f"Wanted the name of a column. Found: {column!r}")
+    return column
+
+
 @dataclass(frozen=True, slots=True)
 class Pin:
     """Rows with ``value`` in ``column`` go to split ``split``."""
@@ -75,7 +81,7 @@ class Pin:
         value, colon, split = rest.rpartition(":")
         if not (is_equal and colon and split.isdecimal() and len(split) < 5):
             raise ValueError(f"Wanted a pin as COLUMN=VALUE:SPLIT, such as or_split=val:1. Found: {text!r}")
-        return cls(check_column(column), value, int(split))
+        return cls(_named(column), value, int(split))
 
     def __str__(self) -> str:
         return f"{self.column}={self.value}:{self.split}"
@@ -92,12 +98,12 @@ class Top:
     @classmethod
     def parse(cls, text: str) -> "Top":
         """Parse ``sharpness=10%`` or ``sharpness=500``. Raises ValueError."""
-        column, _, size = text.partition("=")
+        column, _, size = text.rpartition("=")
         percent = size.removesuffix("%")
         if size != percent and _NUMBER.fullmatch(percent) and 0 < Fraction(percent) <= 100:
-            return cls(check_column(column), share=Fraction(percent) / 100)
+            return cls(_named(column), share=Fraction(percent) / 100)
         if size == percent and size.isdecimal() and 1 <= int(size) < 1 << 31:
-            return cls(check_column(column), count=int(size))
+            return cls(_named(column), count=int(size))
         raise ValueError(f"Wanted COLUMN=SHARE% or COLUMN=N, such as sharpness=10%, for --top. Found: {text!r}")
 
     def __str__(self) -> str:
@@ -251,13 +257,11 @@ class SplitPlan:
     def _check_columns(self) -> None:
         by = self.stratify or ()
         for column in (*by, *([] if self.group_column is None else [self.group_column])):
-            check_column(column)
+            _named(column)
         if self.stratify is not None and (not by or len(set(by)) < len(by)):
             raise ValueError(f"Wanted different columns to stratify by. Found: {','.join(by) or 'none'}")
-        if self.group_column in (by if self.stratify is not None else ("label", LABELS)):
+        if self.group_column in (by if self.stratify is not None else ("label",)):
             raise ValueError(f"Wanted a column to group or to stratify by. Found: {self.group_column} for both")
-        if by and LABELS in by and len(by) > 1:
-            raise ValueError(f"Wanted {LABELS} alone to stratify by, or other columns. Found: {','.join(by)}")
         if by and "label" not in by and (self.balance != "original" or self.per_class is not None):
             raise ValueError(f"Wanted label among the columns to stratify by, for a balance. Found: {','.join(by)}")
 

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from fractions import Fraction
@@ -11,6 +11,7 @@ from typing import TypeVar
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
+from etl.columns import exact_names
 from etl.errors import TableError
 from etl.frames import fetched, files_side_by_side, kept, plain_inside
 from etl.splits.candidates import NAN
@@ -29,7 +30,7 @@ from etl.splits.plan import LABELS, MOST_SPLITS, USUAL_RATIOS, SplitPlan, parse_
 from etl.splits.positions import summarise
 from etl.splits.report import SplitReport, page_facts, report
 from etl.splits.stored_features import by_position, stored_feature, write_values
-from etl.splits.taking_part import candidates, dealing_seed, is_plain, of_others, open_other
+from etl.splits.taking_part import candidates, dealing_seed, is_plain, of_others, open_other, strata_columns
 from formats.sizes import counted
 from formats.splits.dictionary import MAX_ROWS, is_dictionary
 from schemas import SplitManifest
@@ -60,6 +61,7 @@ def run(spark: SparkSession, *, plan: SplitPlan) -> SplitReport:
     ratios = _ratios(plan)
     with ExitStack() as stack:
         stack.enter_context(plain_inside(spark))
+        stack.enter_context(exact_names(spark))
         kind = DictionaryOutput if is_dictionary(plan.out) else SplitOutput
         output = stack.enter_context(kind(plan.out, overwrite=plan.overwrite))
         metadata = open_metadata(spark, plan=plan, aside=output.aside("metadata"))
@@ -142,6 +144,7 @@ def explain(spark: SparkSession, *, plan: SplitPlan) -> SplitReport:
     started = time.monotonic()
     ratios = _ratios(plan)
     with ExitStack() as stack:
+        stack.enter_context(exact_names(spark))
         metadata = open_metadata(spark, plan=plan, aside=None)
         rows, shares, by = _shares(spark, metadata, plan=plan, ratios=ratios, stack=stack)
         dealt = shared_only(rows, shares, by=by)
@@ -166,12 +169,13 @@ def share_out(
 ) -> Dealt:
     """Assign splits to the images that take part."""
     rows, shares, by = _shares(spark, metadata, plan=plan, ratios=ratios, stack=stack)
-    log.info("%s images in %s strata", f"{sum(s.images for s in shares.strata):,}", f"{len(shares.strata):,}")
+    images = sum(stratum.images for stratum in shares.strata)
+    log.info("%s images in %s strata", f"{images:,}", f"{len(shares.strata):,}")
     keep = [name for name in rows.columns if name in (*WATCHED.values(), "group")]
     dealing = replace(plan, seed=dealing_seed(plan))
     if plan.group_column:
         dealt = deal_groups(spark, rows, shares, by=by, plan=dealing, keep=keep, stack=stack)
-    elif LABELS in by and "fixed" not in rows.columns and sum(s.images for s in shares.strata) <= MOST_ONE_BY_ONE:
+    elif LABELS in by.values() and "fixed" not in rows.columns and images <= MOST_ONE_BY_ONE:
         dealt = deal_one_by_one(spark, rows, shares, plan=dealing, keep=keep)
     else:
         dealt = deal_strata(spark, rows, shares, by=by, plan=dealing, keep=keep)
@@ -185,11 +189,11 @@ def share_out(
 
 def _shares(
     spark: SparkSession, metadata: Metadata, *, plan: SplitPlan, ratios: tuple[Fraction, ...], stack: ExitStack
-) -> tuple[DataFrame, Shares, Sequence[str]]:
+) -> tuple[DataFrame, Shares, Mapping[str, str]]:
     metadata, plan = _with_look_alikes(metadata, plan=plan, stack=stack)
-    by = plan.stratify if plan.stratify is not None else tuple(filter(None, (metadata.stratify_by,)))
+    by = strata_columns(metadata, plan=plan)
     if "label" not in by and (plan.balance != "original" or plan.per_class is not None):
-        kind = "of several labels each" if LABELS in by else "without classes"
+        kind = "of several labels each" if LABELS in by.values() else "without classes"
         raise TableError(
             "Wanted images of one class each, for a balance or --per-class. "
             f"Found: {metadata.metadata_table} has images {kind}. To use fewer images, set --limit."
@@ -202,7 +206,7 @@ def _shares(
         metadata = checked(metadata)
         rows = kept(candidates(spark, metadata, plan=plan, by=by), stack=stack)
     found = survey(rows, by=by, plan=plan, metadata=metadata, splits=len(ratios))
-    shares = share(found.strata, ratios=ratios, plan=plan, names=metadata.class_names, by=by)
+    shares = share(found.strata, ratios=ratios, plan=plan, names=metadata.class_names, by=list(by))
     told = [*shares.warnings, *_of_classes(metadata, found.strata, by=by)]
     for number, name in enumerate(by):
         if empty := sum(one.images for one in found.strata if one.values[number] in (None, NAN)):
@@ -232,7 +236,7 @@ def _of_alone(images: int, *, column: str) -> list[str]:
     return [f"{counted(images, 'image')} without {column} (null, empty or blank): each is a separate group"]
 
 
-def _of_classes(metadata: Metadata, strata: Sequence[Stratum], *, by: Sequence[str]) -> list[str]:
+def _of_classes(metadata: Metadata, strata: Sequence[Stratum], *, by: Mapping[str, str]) -> list[str]:
     """A warning if some numbered classes have no images."""
     there = {stratum.label for stratum in strata if stratum.images}
     without = [name for label, name in sorted(metadata.class_names.items()) if label not in there]

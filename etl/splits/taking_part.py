@@ -1,16 +1,17 @@
 """The images that take part in a split: conditions, exclusions, and images that are in a split already."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import NumericType
+from pyspark.sql.types import ArrayType, NumericType
 
+from etl.columns import theirs
 from etl.errors import TableError
 from etl.frames import small_table
 from etl.splits.candidates import is_pinned, label_set, leave_out, name_numbers, stay, stay_together, take_part
-from etl.splits.conditions import check_answers
+from etl.splits.conditions import meeting
 from etl.splits.leaks import WATCHED
 from etl.splits.metadata import Metadata
 from etl.splits.plan import LABELS, SplitPlan, SplitRef
@@ -19,36 +20,57 @@ from formats.splits.dictionary import is_dictionary
 from formats.stores.storage import Storage
 
 
-def candidates(spark: SparkSession, metadata: Metadata, *, plan: SplitPlan, by: Sequence[str]) -> DataFrame:
-    """The rows that take part, in the form of `etl.splits.candidates`, with the columns ``by`` to stratify by.
+def strata_columns(metadata: Metadata, *, plan: SplitPlan) -> dict[str, str]:
+    """The columns to stratify by, each with its name among the candidates: ``label``, ``labels`` or ``value_N``.
 
-    Raises `TableError` for missing columns and invalid conditions, and `FormatsError` for other splits that cannot be
-    read.
+    ``labels`` has several labels of an image; a column of another kind may have that name too. Raises `TableError` for
+    columns that are missing, or do not go together.
     """
-    rows = metadata.rows
+    by = plan.stratify if plan.stratify is not None else tuple(filter(None, (metadata.stratify_by,)))
     for name in (*by, *plan.named_columns):
-        if name not in rows.columns:
+        if name not in metadata.rows.columns:
             hint = " To have a feature in a cache, name it when you make the cache." if plan.metadata_in else ""
             raise TableError(
                 f"Wanted the column {name} in the metadata of {metadata.metadata_table}. "
-                f"Found: {', '.join(rows.columns)}.{hint}"
+                f"Found: {', '.join(theirs(metadata.rows))}.{hint}"
             )
+    kept = {"label", *(name for name in by if name == LABELS and _is_array(metadata.rows, name))}
+    if LABELS in kept and len(by) > 1:
+        raise TableError(f"Wanted {LABELS} alone to stratify by, or other columns. Found: {','.join(by)}.")
+    if plan.group_column in by:
+        raise TableError(f"Wanted a column to group or to stratify by. Found: {plan.group_column} for both.")
+    return {name: name if name in kept else f"value_{number}" for number, name in enumerate(by)}
+
+
+def _is_array(rows: DataFrame, name: str) -> bool:
+    return isinstance(rows.schema[name].dataType, ArrayType)
+
+
+def candidates(spark: SparkSession, metadata: Metadata, *, plan: SplitPlan, by: Mapping[str, str]) -> DataFrame:
+    """The rows that take part, in the form of `etl.splits.candidates`, with the `strata_columns`.
+
+    Raises `TableError` for invalid conditions, and `FormatsError` for other splits that cannot be read.
+    """
+    rows = metadata.rows
     for pin in plan.pins:
         if rows.where(is_pinned(pin)).isEmpty():
             raise TableError(f"Wanted images for --pin {pin}. Found: none with {pin.value!r} in {pin.column}.")
     if plan.where:
-        check_answers(rows, plan.where)
+        rows = meeting(rows, plan.where)
     if plan.top and not isinstance(rows.schema[plan.top.column].dataType, NumericType):
         kind = rows.schema[plan.top.column].dataType.simpleString()
         raise TableError(f"Wanted a column of numbers for --top. Found: {plan.top.column}, of type {kind}.")
-    if LABELS in by:
-        rows = rows.withColumn(LABELS, label_set())
-    watched = [name for name in WATCHED.values() if plan.has_leak_check and name in rows.columns and name not in by]
-    keep = [*(name for name in by if name != "label"), *watched]
+    watched = [name for name in WATCHED.values() if plan.has_leak_check and name in rows.columns]
     part = rows.transform(
-        take_part, where=plan.where, top=plan.top, group_column=plan.group_column, pins=plan.pins, keep=keep
+        take_part,
+        top=plan.top,
+        group_column=plan.group_column,
+        pins=plan.pins,
+        keep=[(name, new) for name, new in [*by.items(), *zip(watched, watched, strict=True)] if new != "label"],
     )
-    part = part.transform(name_numbers, columns=by)
+    if LABELS in by.values():
+        part = part.withColumn(LABELS, label_set())
+    part = part.transform(name_numbers, columns=list(by.values()))
     for ref in plan.exclude:
         part = part.transform(leave_out, others=split_rows(spark, ref))
     if plan.extend:

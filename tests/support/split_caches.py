@@ -39,11 +39,15 @@ def write_cache(
     names: Mapping[int, str] | None = None,
     features: Sequence[str] = (),
 ) -> str:
-    """Write a cache of these columns (``id``, ``label``, and others, text unless in ``KINDS``); return its address.
+    """Write a cache of these columns (``id``, ``label``, and others, of ``KINDS`` or text); return its address.
 
     ``features`` are the feature views that columns come from.
     """
-    table = pa.table({name: pa.array(list(v), KINDS.get(name, pa.string())) for name, v in columns.items()})
+    kinds = {
+        name: pa.string() if str in map(type, values) else KINDS.get(name, pa.string())
+        for name, values in columns.items()
+    }
+    table = pa.table({name: pa.array(list(values), kinds[name]) for name, values in columns.items()})
     cuts = np.linspace(0, len(table), files + 1).astype(int).tolist()
     (folder / "rows").mkdir(parents=True)
     written = []

@@ -37,7 +37,7 @@ def deal_groups(
     rows: DataFrame,
     shares: Shares,
     *,
-    by: Sequence[str],
+    by: Mapping[str, str],
     plan: SplitPlan,
     keep: Sequence[str],
     stack: ExitStack,
@@ -46,7 +46,7 @@ def deal_groups(
 
     If only some images are used, they are taken first, exactly; groups are then those of the images that are used.
     """
-    is_multi, splits = LABELS in by, len(shares.ratios)
+    is_multi, splits = LABELS in by.values(), len(shares.ratios)
     numbered = rows if is_multi and shares.uses_all else with_strata(spark, rows, shares.strata, by=by)
     if not shares.uses_all:
         numbered = rows = kept(used_rows(spark, numbered, shares, by=by, seed=plan.seed), stack=stack)
@@ -83,7 +83,7 @@ def deal_groups(
     return _dealt(dealt, shares, dict(zip(numbers.tolist(), in_splits, strict=True)), by=by)
 
 
-def _wanted(shares: Shares, *, by: Sequence[str], is_multi: bool) -> dict[int, list[float]]:
+def _wanted(shares: Shares, *, by: Mapping[str, str], is_multi: bool) -> dict[int, list[float]]:
     """The wanted images by stratum number, for each split; only of strata with images that are used."""
     matrix = shares.quotas.astype(np.float64)
     if is_multi:
@@ -136,10 +136,10 @@ def _place(
     return assigned, brought
 
 
-def _dealt(rows: DataFrame, shares: Shares, got: Mapping[int, Sequence[int]], *, by: Sequence[str]) -> Dealt:
+def _dealt(rows: DataFrame, shares: Shares, got: Mapping[int, Sequence[int]], *, by: Mapping[str, str]) -> Dealt:
     """``got`` has the images by stratum number and split; strata without images may be missing."""
-    none, is_multi = [0] * len(shares.ratios), LABELS in by
-    planned = shared_only(rows, shares, by=[LABELS] if is_multi else ["label"])
+    none, is_multi = [0] * len(shares.ratios), LABELS in by.values()
+    planned = shared_only(rows, shares, by={LABELS: LABELS} if is_multi else {"label": "label"})
     if is_multi:
         sizes = got[EVERY_IMAGE]
         counts = {label: list(got.get(label, none)) for label in planned.counts}

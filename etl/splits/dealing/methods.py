@@ -40,9 +40,9 @@ class Dealt:
     warnings: tuple[str, ...] = field(default=())
 
 
-def shared_only(rows: DataFrame, shares: Shares, *, by: Sequence[str]) -> Dealt:
+def shared_only(rows: DataFrame, shares: Shares, *, by: Mapping[str, str]) -> Dealt:
     """The quotas, before rows have splits."""
-    is_multi = LABELS in by
+    is_multi = LABELS in by.values()
     return Dealt(
         rows=rows,
         sizes=shares.sizes,
@@ -59,7 +59,13 @@ def shared_only(rows: DataFrame, shares: Shares, *, by: Sequence[str]) -> Dealt:
 
 
 def deal_strata(
-    spark: SparkSession, rows: DataFrame, shares: Shares, *, by: Sequence[str], plan: SplitPlan, keep: Sequence[str]
+    spark: SparkSession,
+    rows: DataFrame,
+    shares: Shares,
+    *,
+    by: Mapping[str, str],
+    plan: SplitPlan,
+    keep: Sequence[str],
 ) -> Dealt:
     """Assign each stratum exactly by its quotas."""
     strata, splits = shares.strata, len(shares.ratios)
@@ -75,7 +81,7 @@ def deal_strata(
     return replace(shared_only(rows, shares, by=by), rows=dealt)
 
 
-def used_rows(spark: SparkSession, rows: DataFrame, shares: Shares, *, by: Sequence[str], seed: int) -> DataFrame:
+def used_rows(spark: SparkSession, rows: DataFrame, shares: Shares, *, by: Mapping[str, str], seed: int) -> DataFrame:
     """The rows that are used, of rows with their ``stratum``. Runs Spark."""
     numbers, none = stratum_numbers(shares.strata, by=by), (0,) * len(shares.ratios)
     used, parts = {}, {}
@@ -130,7 +136,7 @@ def deal_one_by_one(
     assigned = small_table(spark, {"id": frame["id"].tolist(), "split": split.tolist()}, "id BINARY, split INT")
     dealt = rows.join(assigned, on="id", how="inner").where(F.col("split") < splits)
     return replace(
-        shared_only(dealt.select("id", "label", "split", *keep), shares, by=[LABELS]),
+        shared_only(dealt.select("id", "label", "split", *keep), shares, by={LABELS: LABELS}),
         counts=counts,
         method="iterative stratification of several labels",
     )

@@ -15,12 +15,13 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from etl.columns import ours
 from etl.errors import EtlError
 
 PHASH = "phash"
 """The feature view, and its field, by which images are grouped."""
 HASHES = "id BINARY, phash BIGINT"
-LOOK_ALIKES = "look_alikes"
+LOOK_ALIKES = ours("look_alikes")
 """The column with the group of an image: the smallest hash of the group, as an unsigned number."""
 
 _MOST_MASKS = 40

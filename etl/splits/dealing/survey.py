@@ -1,7 +1,7 @@
 """The counts of the images that take part, by stratum, and the check that they can be split."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -25,12 +25,12 @@ class Survey(NamedTuple):
     alone: int
 
 
-def survey(rows: DataFrame, *, by: Sequence[str], plan: SplitPlan, metadata: Metadata, splits: int) -> Survey:
+def survey(rows: DataFrame, *, by: Mapping[str, str], plan: SplitPlan, metadata: Metadata, splits: int) -> Survey:
     """Count the images that take part. Raises `TableError`.
 
     A cache that was not yet compared with its manifest is compared in the same pass. Then all its rows must take part.
     """
-    columns = [*by, *(["fixed"] if "fixed" in rows.columns else [])]
+    columns = [*by.values(), *(["fixed"] if "fixed" in rows.columns else [])]
     alone = F.count_if("is_alone") if "is_alone" in rows.columns else F.lit(0)
     stays = F.count_if("stays") if "stays" in rows.columns else F.lit(0)
     counts = sums() if metadata.cache else [F.count("*").alias("rows")]
@@ -44,14 +44,14 @@ def survey(rows: DataFrame, *, by: Sequence[str], plan: SplitPlan, metadata: Met
     fixed: dict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0] * splits)
     staying: dict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0] * splits)
     for row in found:
-        values = tuple(tuple(v) if isinstance(v := row[name], list) else v for name in by)
+        values = tuple(_hashable(row[name]) for name in by.values())
         images[values] += row["rows"]
         if "fixed" in columns and row["fixed"] is not None:
             if row["fixed"] >= splits:
                 raise TableError(f"Wanted splits 0 to {splits - 1}. Found: images in split {row['fixed']}.")
             fixed[values][row["fixed"]] += row["rows"]
             staying[values][row["fixed"]] += row["staying"]
-    index = by.index("label") if "label" in by else None
+    index = list(by).index("label") if "label" in by else None
     strata = [
         Stratum(
             values=values,
@@ -67,7 +67,13 @@ def survey(rows: DataFrame, *, by: Sequence[str], plan: SplitPlan, metadata: Met
     return Survey(strata, sum(row["alone"] for row in found))
 
 
-def _check(found: Sequence[Row], *, by: Sequence[str], plan: SplitPlan, metadata: Metadata) -> None:
+def _hashable(value: Any) -> Any:
+    if isinstance(value, bytearray):
+        return bytes(value)
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _check(found: Sequence[Row], *, by: Mapping[str, str], plan: SplitPlan, metadata: Metadata) -> None:
     table = metadata.metadata_table
     if not found:
         if plan.where or plan.exclude:
@@ -91,22 +97,22 @@ def _check(found: Sequence[Row], *, by: Sequence[str], plan: SplitPlan, metadata
         )
 
 
-def with_strata(spark: SparkSession, rows: DataFrame, strata: Sequence[Stratum], *, by: Sequence[str]) -> DataFrame:
+def with_strata(spark: SparkSession, rows: DataFrame, strata: Sequence[Stratum], *, by: Mapping[str, str]) -> DataFrame:
     """The rows with the number of their stratum: its index in the list, or the label if that is the only column."""
-    if list(by) == ["label"]:
+    if list(by.values()) == ["label"]:
         return rows.withColumn("stratum", F.col("label"))
     if not by:
         return rows.withColumn("stratum", F.lit(0))
     kinds = {field.name: field.dataType.simpleString() for field in rows.schema.fields}
     columns: dict[str, Sequence[Any]] = {
         name: [list(value) if isinstance(value := stratum.values[index], tuple) else value for stratum in strata]
-        for index, name in enumerate(by)
+        for index, name in enumerate(by.values())
     }
-    schema = ", ".join([*(f"`{name}` {kinds[name]}" for name in by), "stratum INT"])
+    schema = ", ".join([*(f"{name} {kinds[name]}" for name in by.values()), "stratum INT"])
     numbers = small_table(spark, {**columns, "stratum": range(len(strata))}, schema)
-    return rows.transform(number_strata, strata=numbers, columns=list(by))
+    return rows.transform(number_strata, strata=numbers, columns=list(by.values()))
 
 
-def stratum_numbers(strata: Sequence[Stratum], *, by: Sequence[str]) -> list[int]:
+def stratum_numbers(strata: Sequence[Stratum], *, by: Mapping[str, str]) -> list[int]:
     """The number that `with_strata` gives each stratum of the list."""
-    return [stratum.label for stratum in strata] if list(by) == ["label"] else list(range(len(strata)))
+    return [stratum.label for stratum in strata] if list(by.values()) == ["label"] else list(range(len(strata)))

@@ -52,9 +52,15 @@ class Made(NamedTuple):
 
 @pytest.fixture(scope="module")
 def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """Open a split: ten images of class 0, and five of class 2, whose names only their rows have."""
+    """Open a split: ten images of class 0, and five of class 2, whose names only their rows have.
+
+    Someone has added columns with any names.
+    """
     keyspace, place = fresh_name("split"), tmp_path_factory.mktemp("made")
     fill(spark, keyspace, columns=PATCHES, labels=[0] * 10 + [2] * 5)
+    with Control.from_spark(spark) as control:
+        for name in ("Klass", "fixed", "my.col `x`", 'with ""quotes'):  # one cannot be read, and is left out
+            control.define(f'ALTER TABLE {keyspace}.metadata ADD "{name}" int')
     wanted = plan(keyspace, place / "split", columns=PATCHES)
     report = run(spark, plan=replace(wanted, metadata_out=str(place / "cache")))
     return Made(keyspace, place / "split", place / "cache", report)
@@ -111,7 +117,9 @@ def test_splits_are_made_of_kept_metadata_without_a_database(spark: SparkSession
     assert warning.startswith(f"not checked that {made.keyspace}.data has these images: Cassandra does not answer.")
     manifest = SplitFolder.open(tmp_path / "s").manifest
     assert (manifest.data_table, manifest.columns) == (f"{made.keyspace}.data", PATCHES)
-    assert explain(spark, plan=replace(again, out=None, where="or_label = 'class 2'")).rows == [4, 1]
+    assert explain(
+        spark, plan=replace(again, out=None, where="OR_LABEL = 'class 2' AND `my.col ``x``` IS NULL")
+    ).rows == [4, 1]
 
 
 def test_columns_missing_from_the_tables_are_refused(spark: SparkSession, made: Made, tmp_path: Path) -> None:

@@ -17,11 +17,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 import loader
+from etl.columns import exact_names
 from etl.errors import OutputExistsError, TableError
 from etl.splits.metadata_reading import open_metadata
-from etl.splits.plan import Pin, SplitPlan, SplitRef
+from etl.splits.plan import Pin, SplitPlan, SplitRef, Top
 from etl.splits.report import SplitReport
-from etl.splits.taking_part import candidates, dealing_seed, of_others
+from etl.splits.taking_part import candidates, dealing_seed, of_others, strata_columns
 from formats import NotASplitError, SplitFolder
 from jobs.split import explain, run
 from schemas import Columns, TableName
@@ -142,8 +143,20 @@ def test_folds_keep_groups_whole(spark: SparkSession, cache: str, place: Path) -
     assert max(map(len, validation)) - min(map(len, validation)) <= 5  # the largest group has five images
 
 
-def test_combinations_of_columns_are_divided_exactly(spark: SparkSession, cache: str, place: Path) -> None:
-    run(spark, plan=plan(cache, place / "strata", stratify=("label", "or_split"), ratios=(Fraction(3), 1)))
+@pytest.fixture(scope="module")
+def awkward(place: Path) -> str:
+    """A cache with columns that are named like those of a job, or differ from such only in case."""
+    names = ("LABEL", "fixed", "Fixed", "group", "labels", "expires", "stratum", "value_1", "a.b", "my `col`")
+    numbers = {name: [str(row % 2) for row in range(ROWS)] for name in names}
+    columns = {**COLUMNS, **numbers, "LABEL": COLUMNS["or_split"], "score": [row / 7 for row in range(ROWS)]}
+    return write_cache(place / "awkward", columns)
+
+
+def test_combinations_of_columns_with_any_names_are_divided_exactly(
+    spark: SparkSession, awkward: str, place: Path
+) -> None:
+    wanted = plan(awkward, place / "strata", stratify=("label", "LABEL"), ratios=(Fraction(3), 1), has_leak_check=True)
+    run(spark, plan=replace(wanted, where="fixed = Fixed AND width >= 0"))
     inside = members(place / "strata")
     cells = Counter((LABELS[i], column("or_split")[i]) for i in COLUMNS["id"])
     for stratum, images in cells.items():
@@ -155,7 +168,7 @@ def test_combinations_of_columns_are_divided_exactly(spark: SparkSession, cache:
 def chosen(spark: SparkSession, wanted: SplitPlan) -> tuple[set[bytes], list[str]]:
     """The ids of the selected images, and the warnings about other splits."""
     metadata = open_metadata(spark, plan=wanted, aside=None)
-    rows = candidates(spark, metadata, plan=wanted, by=("label",))
+    rows = candidates(spark, metadata, plan=wanted, by={"label": "label"})
     found = [bytes(row["id"]) for row in rows.select("id").collect()]
     assert len(set(found)) == len(found)
     return set(found), of_others(spark, rows, plan=wanted, metadata=metadata)
@@ -164,6 +177,21 @@ def chosen(spark: SparkSession, wanted: SplitPlan) -> tuple[set[bytes], list[str
 def test_a_condition_chooses_rows(spark: SparkSession, cache: str, place: Path) -> None:
     found, _ = chosen(spark, plan(cache, place / "where", where="width >= 224 AND or_split = 'train'"))
     assert found == {i for i in LABELS if column("width")[i] >= 224 and column("or_split")[i] == "train"}
+
+
+def test_groups_pins_and_the_highest_values_take_columns_with_any_names(
+    spark: SparkSession, awkward: str, place: Path
+) -> None:
+    options = {"group_column": "my `col`", "pins": (Pin.parse("a.b=1:1"),), "top": Top.parse("score=50%")}
+    with exact_names(spark):
+        metadata = open_metadata(spark, plan=plan(awkward, place / "any", **options), aside=None)
+        wanted = plan(awkward, place / "any", stratify=("fixed", "labels", "stratum"), **options)
+        rows = candidates(spark, metadata, plan=wanted, by=strata_columns(metadata, plan=wanted)).collect()
+    taken = [row for row in range(ROWS) if row >= CLASSES.index(CLASSES[row]) + CLASSES.count(CLASSES[row]) / 2]
+    assert {bytes(row["id"]) for row in rows} == {COLUMNS["id"][row] for row in taken}
+    assert len({row["group"] for row in rows}) == 2
+    assert Counter(row["fixed"] for row in rows) == {None: 100, 1: 100}
+    assert {(row["value_0"], row["value_1"], row["value_2"]) for row in rows} == {("0",) * 3, ("1",) * 3}
 
 
 def test_held_out_images_are_never_used_again(spark: SparkSession, cache: str, place: Path, usual: SplitReport) -> None:
