@@ -42,8 +42,7 @@ def parser(manual: str | None) -> Parser:
         "or a weight for each class, in the order of class numbers (2,1,0.5) or by name (cat=2,dog=1); 0 leaves a "
         "class out (default: original)")  # fmt: skip
     add("--per-class", type=int, metavar="N", help="at most N images of each class, pinned ones included")
-    add("--limit", type=int, metavar="N", help="at most N images in total, pinned ones included, in the proportions of "
-        "--balance")  # fmt: skip
+    add("--limit", type=int, metavar="N", help="at most N images in total, as --balance says, pinned ones included")
     add("--stratify", metavar="COL,...",
         help="divide every combination of values in these columns exactly, and the values of each column too (default: "
         "label; for images with several labels: labels)")  # fmt: skip
