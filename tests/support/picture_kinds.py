@@ -5,7 +5,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,21 @@ class Kind:
     most: float = 0.0
     stored: Pixels | None = None
 
+    @property
+    def seen(self) -> str:
+        """What training sees of the file, in words."""
+        words = {
+            "animated": "the first frame", "pages": "the first page", "which does not exist": "the stored pixels",
+            "orientation": "upright", "16 bits": "scaled to 8 bits", "up to": "scaled to 8 bits",
+            "RGBA": "the colours, without alpha", "alpha": "the colours, without alpha",
+            "transparent": "the colours, without alpha", "profile": "the profile is not applied",
+            "gamma": "gamma is not applied", "CMYK": "converted to RGB", "YCCK": "converted to RGB",
+        }  # fmt: skip
+        found = dict.fromkeys(text for word, text in words.items() if word in self.name)
+        if "the stored pixels" in found:
+            return "the stored pixels"
+        return ", ".join(found) or ("the same values in RGB" if "gray" in self.name else "the pixels")
+
 
 def kinds() -> list[Kind]:
     """All kinds, in the order of the documentation."""
@@ -46,12 +61,16 @@ def scene(width: int = _WIDTH, height: int = _HEIGHT) -> Pixels:
     """A smooth image without any symmetry, so that losses are small and each orientation shows."""
     rows, columns = np.mgrid[0:height, 0:width]
     down, across = rows / max(height - 1, 1), columns / max(width - 1, 1)
-    return np.rint(np.stack([20 + 200 * across, 230 - 180 * down, 40 + 150 * across * down], axis=-1)).astype(np.uint8)
+    found: Pixels = np.rint(np.stack([20 + 200 * across, 230 - 180 * down, 40 + 150 * across * down], axis=-1)).astype(
+        np.uint8
+    )
+    return found
 
 
 def gray(width: int = _WIDTH, height: int = _HEIGHT) -> Pixels:
     """The same in gray."""
-    return scene(width, height)[..., 0] // 2 + scene(width, height)[..., 1] // 3
+    found: Pixels = scene(width, height)[..., 0] // 2 + scene(width, height)[..., 1] // 3
+    return found
 
 
 def as_rgb(gray: Pixels) -> Pixels:
@@ -100,7 +119,7 @@ def tiff(
     *,
     bits: int = 8,
     photometric: int | None = None,
-    order: str = "<",
+    order: Literal["<", ">"] = "<",
     kind: int = 1,
     extra: bool = False,
 ) -> bytes:
@@ -187,6 +206,10 @@ def _as_ycck(jpeg: bytes) -> bytes:
     return jpeg[: at + 15] + b"\2" + jpeg[at + 16 :]
 
 
+def _bits(count: int) -> str:
+    return "1 bit" if count == 1 else f"{count} bits"
+
+
 def _deep(pixels: Pixels) -> tuple[Pixels, Pixels]:
     """Pixels of 16 bits whose lower byte matters, and what they are in 8 bits."""
     deep = pixels.astype(np.uint16) * 250 + 77
@@ -202,7 +225,7 @@ def _pngs() -> Iterator[Kind]:
     for bits in (1, 2, 4):
         top = (1 << bits) - 1
         few = one >> (8 - bits)
-        yield Kind(f"gray, {bits} bits", "PNG", png(few, bits=bits, colour=0), as_rgb(few * (255 // top)))
+        yield Kind(f"gray, {_bits(bits)}", "PNG", png(few, bits=bits, colour=0), as_rgb(few * (255 // top)))
     yield Kind("gray", "PNG", png(one, colour=0), as_rgb(one))
     yield Kind("gray, 16 bits", "PNG", png(deep_one, bits=16, colour=0), as_rgb(eight_one))
     yield Kind("gray, a transparent value", "PNG", png(one, colour=0, chunks=((b"tRNS", b"\0\x64"),)), as_rgb(one))
@@ -220,11 +243,11 @@ def _pngs() -> Iterator[Kind]:
         palette = scene(1 << bits, 1)[0]
         chunks = ((b"PLTE", palette.tobytes()),)
         places = one >> (8 - bits)
-        yield Kind(f"palette, {bits} bits", "PNG", png(places, bits=bits, colour=3, chunks=chunks), palette[places])
+        yield Kind(f"palette, {_bits(bits)}", "PNG", png(places, bits=bits, colour=3, chunks=chunks), palette[places])
         if bits in (4, 8):
-            chunks = (*chunks, (b"tRNS", bytes(range(0, 1 << bits))))
-            name = f"palette, {bits} bits, transparent"
-            yield Kind(name, "PNG", png(places, bits=bits, colour=3, chunks=chunks), palette[places])
+            see_through = (*chunks, (b"tRNS", bytes(range(1 << bits))))
+            name = f"palette, {_bits(bits)}, transparent"
+            yield Kind(name, "PNG", png(places, bits=bits, colour=3, chunks=see_through), palette[places])
     yield Kind("gray, interlaced", "PNG", png(one, colour=0, interlaced=True), as_rgb(one))
     yield Kind("RGB, interlaced", "PNG", png(rgb, colour=2, interlaced=True), rgb)
     data = png(deep_rgb, bits=16, colour=2, interlaced=True)

@@ -82,7 +82,7 @@ class Sheets:
             shown: list[TarMember] = []
             until = time.monotonic() + _MOST_SECONDS
             for member in self._chosen(name, version, prefix, label):
-                if member.bytes <= _MOST_BYTES and (cell := _cell(blob.read(member.start, member.bytes))) is not None:
+                if member.bytes <= _MOST_BYTES and (cell := preview(blob.read(member.start, member.bytes))) is not None:
                     cells.append(cell)
                     shown.append(member)
                 if len(cells) == _MOST or time.monotonic() > until:
@@ -188,7 +188,7 @@ def _folder(file: TarMember) -> str:
     return file.path.rpartition("/")[0]
 
 
-def _cell(data: bytes) -> Image.Image | None:
+def preview(data: bytes) -> Image.Image | None:
     """Decode an image as a square; None if it is too large or not an image."""
     try:
         with Image.open(io.BytesIO(data), formats=_FORMATS) as opened:

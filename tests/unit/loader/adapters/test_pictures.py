@@ -1,0 +1,257 @@
+"""One file is one picture through every door: what each of them gives for files of all kinds."""
+
+import io
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import loader
+from etl.features.computing.pictures import Picture
+from etl.pictures.images import RejectedError
+from etl.pictures.plan import Recode
+from etl.pictures.recode import convert
+from formats.pictures.decoding import decode
+from imagestrata.service.server.sheets import preview
+from loader.adapters.pictures import is_read_by_dali
+from loader.shards import RemoteDataset, make_client, upload_cv_dataset
+from tests.support.picture_kinds import Kind, Pixels, kinds, saved
+
+KINDS = kinds()
+NAMES = [f"{number:03}" for number in range(len(KINDS))]
+GOOD = {name: kind for name, kind in zip(NAMES, KINDS, strict=True) if kind.upright is not None}
+REFUSED = {name: kind for name, kind in zip(NAMES, KINDS, strict=True) if kind.upright is None}
+UPLOADED = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF")
+PLAIN: dict[str, Any] = {"mean": (0, 0, 0), "std": (1 / 255, 1 / 255, 1 / 255)}
+PAGE = Path(__file__).parents[4] / "docs/concepts/pictures.md"
+
+Pictures = Iterator[tuple[str, Pixels]]
+
+
+@pytest.fixture(scope="module")
+def wanted() -> dict[str, Pixels]:
+    """What the one decoder gives."""
+    return {name: np.asarray(decode(kind.data)) for name, kind in GOOD.items()}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Class folders: `good`, and one that is refused in `refused`. Names do not tell formats."""
+    root = tmp_path_factory.mktemp("pictures")
+    for folder, files in (("good/a", GOOD), ("refused/a", REFUSED)):
+        (root / folder).mkdir(parents=True)
+        for name, kind in files.items():
+            (root / folder / f"{name}.png").write_bytes(kind.data)
+    return root
+
+
+def name_of(folder: Any, position: int) -> str:
+    return Path(folder.paths[position].decode()).stem
+
+
+def of_dali(root: Path) -> Pictures:
+    from nvidia.dali import fn, types
+
+    def graph(files: Any, labels: Any) -> Any:
+        return fn.decoders.image(files, output_type=types.RGB), labels
+
+    folder = loader.open_folder(root)
+    with loader.FolderSource(folder, batch_size=16) as source:
+        batches = loader.GenericIterator(source, graph, names=["images", "labels"])
+        for batch in batches:
+            assert batches.given is not None
+            yield from zip((name_of(folder, int(one)) for one in batches.given.positions), batch["images"], strict=True)
+
+
+def of_torch(root: Path) -> Pictures:
+    folder = loader.open_folder(root)
+    with loader.FolderSource(folder, batch_size=1, shuffle=False) as source:
+        for position, (image, _) in enumerate(loader.TorchDataset(source, transform=np.array)):
+            yield name_of(folder, position), image[0].numpy()
+
+
+def of_images(root: Path) -> Pictures:
+    with loader.ImageDataset(folder := loader.open_folder(root), np.asarray) as dataset:
+        yield from ((name_of(folder, index), dataset[index][0]) for index in range(len(folder)))
+
+
+def of_s3(root: Path) -> Pictures:
+    folder = loader.S3ImageFolder(root.parent.name, root.name, np.asarray, client=make_client(root.parent.parent))
+    yield from ((Path(key).stem, folder[index][0]) for index, (key, _) in enumerate(folder.samples))
+
+
+def of_s3_stream(root: Path) -> Pictures:
+    folder = loader.S3ImageFolder(root.parent.name, root.name, np.asarray, client=make_client(root.parent.parent))
+    names = [Path(key).stem for key, _ in folder.samples]
+    yield from zip(names, (image for image, _ in folder.stream(shuffle=False)), strict=True)
+
+
+def of_shards(root: Path, item: Callable[[Kind], Any]) -> Pictures:
+    """Of an upload of items, decoded from the shards."""
+    files = {path.stem: (GOOD | REFUSED)[path.stem] for path in (root / "a").iterdir()}
+    names = [name for name, kind in files.items() if kind.group in UPLOADED]
+    items = [(item(files[name]), number) for number, name in enumerate(names)]
+    client, bucket = make_client(root.parent), item.__name__
+    upload_cv_dataset(items, client=client, bucket=bucket, workers=0, image_format="png", progress=False)
+    chosen = "jpg;png;webp;bmp;tif;gif"
+    for image, number in RemoteDataset(client, bucket).decode("rgb8").to_tuple(chosen, "cls"):
+        yield names[number], image
+
+
+def encoded(kind: Kind) -> bytes:
+    return kind.data
+
+
+def opened(kind: Kind) -> Image.Image:
+    return Image.open(io.BytesIO(kind.data))
+
+
+def of_files(root: Path, picture: Callable[[bytes], Any]) -> Pictures:
+    for path in sorted((root / "a").iterdir()):
+        yield path.stem, np.asarray(picture(path.read_bytes()))
+
+
+def recoded(data: bytes) -> Image.Image:
+    return decode(convert(data, Recode("PNG"))[0])
+
+
+DOORS: dict[str, Callable[[Path], Pictures]] = {
+    "a DALI graph": of_dali,
+    "TorchDataset": of_torch,
+    "ImageDataset": of_images,
+    "S3ImageFolder": of_s3,
+    "its stream": of_s3_stream,
+    "shards of bytes": partial(of_shards, item=encoded),
+    "shards of images of PIL": partial(of_shards, item=opened),
+    "featurize": partial(of_files, picture=lambda data: Picture(data).array),
+    "--img-format": partial(of_files, picture=recoded),
+}
+
+
+def difference(one: Pixels, other: Pixels) -> float:
+    """The mean difference of two images, endless if their sizes differ."""
+    return float(np.abs(one.astype(int) - other).mean()) if one.shape == other.shape else np.inf
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_file_is_the_same_picture_through_every_door(door: str, root: Path, wanted: dict[str, Pixels]) -> None:
+    found = dict(DOORS[door](root / "good"))
+    groups = UPLOADED if "shards" in door else {kind.group for kind in KINDS}
+    assert [name for name, kind in GOOD.items() if kind.group in groups and name not in found] == []
+    # Pillow gives only the upper bytes of several deep channels to a dataset that opens images itself.
+    slack = {name: 1.0 for name, kind in GOOD.items() if "PIL" in door and "16 bits" in kind.name}
+    most = {name: 2.0 if GOOD[name].group == "JPEG" and "DALI" in door else slack.get(name, 0.0) for name in found}
+    far = {f"{GOOD[name].group}: {GOOD[name].name}": difference(found[name], wanted[name]) for name in found}
+    assert {kind: far[kind] for kind, name in zip(far, found, strict=True) if far[kind] > most[name]} == {}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_pixels_without_a_known_range_are_refused_through_every_door(door: str, root: Path, tmp_path: Path) -> None:
+    for name, kind in REFUSED.items():
+        if "shards" in door and kind.group not in UPLOADED:
+            continue
+        only = tmp_path / name / "refused"
+        (only / "a").mkdir(parents=True)
+        (only / "a" / f"{name}.png").write_bytes(kind.data)
+        reasons = r"range is not known|no picture of|not an image|header cannot be read|cannot identify"
+        with pytest.raises((loader.LoaderError, RejectedError, OSError), match=reasons):
+            list(DOORS[door](only))
+
+
+@pytest.mark.parametrize("size", [9, 33])
+def test_evaluation_sees_the_same_pictures_as_with_torchvision(
+    size: int, root: Path, wanted: dict[str, Pixels], tmp_path: Path
+) -> None:
+    from torchvision.transforms import v2
+
+    (tmp_path / "a").mkdir()
+    for name in wanted:
+        if max(wanted[name].shape) * size < 30_000:  # or there would be a large picture between resize and crop
+            (tmp_path / "a" / f"{name}.png").symlink_to(root / "good" / "a" / f"{name}.png")
+    folder = loader.open_folder(tmp_path)
+    torchvision = v2.Compose([v2.Resize(round(256 / 224 * size)), v2.CenterCrop(size)])
+    with loader.FolderSource(folder, batch_size=16) as source:
+        batches = loader.ClassificationIterator(source, size=size, train=False, **PLAIN)
+        for images, _ in batches:
+            assert batches.given is not None
+            for image, position in zip(images, batches.given.positions, strict=True):
+                name = name_of(folder, int(position))
+                other = np.asarray(torchvision(Image.fromarray(wanted[name])))
+                assert difference(image.transpose(1, 2, 0), other) < 2, GOOD[name].name
+
+
+def test_stored_orientation_is_that_of_imagefolder(root: Path) -> None:
+    from torchvision.datasets import ImageFolder
+
+    others = ImageFolder(str(root / "good"), np.asarray)
+    folder = loader.S3ImageFolder(root.name, "good", np.asarray, client=make_client(root.parent), orientation="stored")
+    dataset = loader.ImageDataset(paths := loader.open_folder(root / "good"), np.asarray, orientation="stored")
+    places = {name_of(paths, index): index for index in range(len(paths))}
+    for index, (path, _) in enumerate(others.samples):
+        kind = GOOD[Path(path).stem]
+        if kind.stored is not None and "16 bits" not in kind.name:
+            assert difference(folder[index][0], others[index][0]) == 0, kind.name
+            assert difference(dataset[places[Path(path).stem]][0], others[index][0]) == 0, kind.name
+
+
+def test_contact_sheets_and_previews_show_the_same_pictures(root: Path, wanted: dict[str, Pixels]) -> None:
+    folder = loader.open_folder(root / "good")
+    with loader.FolderSource(folder, batch_size=64, shuffle=False) as source:
+        for batch in source.epoch(0):
+            names = [name_of(folder, int(one)) for one in batch.positions]
+            decoded = replace(batch, images=[saved(wanted[name], "PNG") for name in names])
+            sheets = (np.asarray(one.show(64, class_names={})) for one in (batch, decoded))
+            assert difference(*sheets) == 0
+    for name, kind in GOOD.items():
+        if kind.group in UPLOADED:
+            shown, other = preview(kind.data), preview(saved(wanted[name], "PNG"))
+            assert shown is not None
+            assert other is not None
+            assert difference(np.asarray(shown), np.asarray(other)) <= 1, kind
+    assert [kind for kind in REFUSED.values() if preview(kind.data) is not None] == []
+
+
+def rows(wanted: dict[str, Pixels]) -> Iterator[str]:
+    """The table of the documentation."""
+    yield "| file | training sees | in DALI decoded by | ImageFolder |"
+    yield "|---|---|---|---|"
+    found = (
+        (f"{kind.group}, {shortened(kind.name)}", row_of(kind, wanted.get(name)))
+        for name, kind in zip(NAMES, KINDS, strict=True)
+    )
+    for title, group in groupby(found, key=lambda pair: pair[0]):
+        ((seen, by, other),) = {row for _, row in group}
+        yield f"| {title} | {seen} | {by} | {other} |"
+
+
+def shortened(name: str) -> str:
+    return "RGB, orientation 2 to 8" if name in [f"RGB, orientation {number}" for number in range(2, 9)] else name
+
+
+def row_of(kind: Kind, pixels: Pixels | None) -> tuple[str, str, str]:
+    if pixels is None:
+        return "refused", "-", "-"
+    with Image.open(io.BytesIO(kind.data)) as image:
+        image.info.pop("transparency", None)  # or Pillow warns that it is lost
+        other = np.asarray(image.convert("RGB"))
+    by = "DALI" if is_read_by_dali(kind.data) else "imagestrata"
+    if difference(pixels, other) == 0:
+        return kind.seen, by, "the same"
+    is_stored = kind.stored is not None and difference(other, kind.stored) <= max(kind.most, 1)
+    return (
+        kind.seen,
+        by,
+        "not turned" if is_stored else "other pixels" if difference(pixels, other) > 1 else "differs by 1",
+    )
+
+
+def test_the_documentation_has_the_table_of_these_files(wanted: dict[str, Pixels]) -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    start, end = "<!-- table: begin -->\n", "<!-- table: end -->\n"
+    assert text[text.index(start) + len(start) : text.index(end)].strip().splitlines() == list(rows(wanted))
