@@ -5,11 +5,12 @@ password is not part of a `Cluster`, so it is in no closure and no plan: `etl.se
 """
 
 import logging
+import re
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import cassandra
 import cassandra.cluster
@@ -22,12 +23,20 @@ from etl.cassandra.cluster import CONNECT_SECONDS, REQUEST_SECONDS, Cluster
 from etl.cassandra.transactions import TransactionRetries
 from etl.errors import TableError, UnreachableError, one_line
 from etl.secrets import password_of
+from formats.retries import Retries
 from schemas import TableName
 from schemas.tables import ADDED_COLUMNS, check_column, defined_columns
 
 log = logging.getLogger("imagestrata")
 _TOGETHER = 64
 _TCP_NODELAY = (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+# what a node says of a table that another run creates at this moment: it is in the schema, but not in use yet
+_NEW_TABLE = re.compile(r"Unknown CF|[Uu]nknown keyspace|unconfigured table|(table|keyspace) \S+ does not exist")
+_NEW_TABLE_RETRIES = Retries(seconds=5.0)
+_AGREEMENT_RETRIES = Retries(seconds=30.0)
+_FAILURES = (cassandra.DriverException, cassandra.cluster.NoHostAvailable, cassandra.cluster.ServerError)
+
+Found = TypeVar("Found")
 
 
 class Control:
@@ -125,24 +134,46 @@ class Control:
         with self._translated():
             bound = self._prepare(query).bind(values)
             if not is_serial:
-                return list(self._session.execute(bound))
+                return list(_once_created(lambda: self._session.execute(bound)))
             bound.consistency_level = cassandra.ConsistencyLevel.SERIAL
             retries = TransactionRetries(f"Wanted rows of {query.partition(' FROM ')[2]} at {self.cluster}.")
             while True:
                 try:
-                    return list(self._session.execute(bound))
+                    return list(_once_created(lambda: self._session.execute(bound)))
                 except cassandra.ReadTimeout:  # transactions of other runs conflict
                     retries.wait()
 
     def rows(self, query: str) -> Iterator[Any]:
         """Run a query with a large result. Yields its rows, of which a page is in memory; raises as `execute` does."""
         with self._translated():
-            yield from self._session.execute(self._prepare(query).bind(()))
+            bound = self._prepare(query).bind(())
+            yield from _once_created(lambda: self._session.execute(bound))
 
     def define(self, statement: str) -> None:
-        """Run a statement that creates a keyspace or a table. Raises as `execute` does."""
+        """Run a statement that creates a keyspace or a table, and wait until all nodes agree. Raises as `execute` does.
+
+        All runs in a datacenter send such statements to the same node, which runs one after the other. Two nodes that
+        create the same table at the same time give it two ids, and rows that are written under one of them are lost.
+        """
         with self._translated():
-            self._session.execute(statement)
+            up = (host for host in self._driver.metadata.all_hosts() if host.is_up is not False)
+            hosts = sorted((host for host in up if self._is_near(host)), key=lambda host: str(host.host_id))
+            self._session.execute(statement, host=hosts[0] if hosts else None)
+        self._agree()
+
+    def _is_near(self, host: Any) -> bool:
+        """Whether this session has connections to a node: the driver's policy ignores other datacenters."""
+        return any(host is one for one in self._session.get_pool_state())
+
+    def _agree(self) -> None:
+        """Wait until all nodes that are up have the same schema. Raises `UnreachableError`."""
+        attempts = _AGREEMENT_RETRIES.begin()
+        while not self._driver.control_connection.wait_for_schema_agreement(wait_time=1.0):
+            if not attempts.again():
+                raise UnreachableError(
+                    f"Wanted all nodes of Cassandra at {self.cluster} to agree on their tables. Found: they have "
+                    f"different schemas after {attempts.seconds:.0f} s. See `nodetool describecluster`, and run again."
+                )
 
     def apply(self, statements: Sequence[tuple[str, Sequence[Any]]]) -> bool:
         """Run statements of one partition as one transaction across all datacenters. Raises as `execute` does.
@@ -159,7 +190,7 @@ class Control:
             for query, values in statements:
                 batch.add(self._prepare(query).bind(values))
             try:
-                return bool(self._session.execute(batch).was_applied)
+                return bool(_once_created(lambda: self._session.execute(batch)).was_applied)
             except (cassandra.WriteTimeout, cassandra.OperationTimedOut):
                 return False
 
@@ -218,7 +249,7 @@ class Control:
 
     def _prepare(self, query: str) -> Any:
         if query not in self._prepared:
-            self._prepared[query] = self._session.prepare(query)
+            self._prepared[query] = _once_created(lambda: self._session.prepare(query))
         return self._prepared[query]
 
     @contextmanager
@@ -227,8 +258,19 @@ class Control:
             yield
         except (cassandra.InvalidRequest, cassandra.AlreadyExists) as error:
             raise TableError(f"Wanted a query that Cassandra at {self.cluster} accepts. Found: {error}") from None
-        except (cassandra.DriverException, cassandra.cluster.NoHostAvailable) as error:
+        except _FAILURES as error:
             raise _unreachable(self.cluster, error) from None
+
+
+def _once_created(run: Callable[[], Found]) -> Found:
+    """Run a query, again for a few seconds if its table is being created by another run."""
+    attempts = _NEW_TABLE_RETRIES.begin()
+    while True:
+        try:
+            return run()
+        except (cassandra.InvalidRequest, *_FAILURES) as error:
+            if not _NEW_TABLE.search(str(error)) or not attempts.again():
+                raise
 
 
 def check_columns(control: Control, table: TableName, *, columns: Sequence[str]) -> None:
