@@ -3,7 +3,7 @@
 All reads and transactions use SERIAL, so that ingests in different datacenters agree as well.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from etl.batches import bounded
 from etl.cassandra.control import Control
@@ -28,12 +28,47 @@ def class_names(control: Control, *, keyspace: str, dataset: str) -> dict[str, i
     Raises:
         UnreachableError: The servers did not answer.
     """
-    table = TableName(keyspace, "classes")
-    if control.columns(table) is None:
+    if control.columns(TableName(keyspace, "classes")) is None:
         return {}
-    query = f"SELECT name, label FROM {table.quoted} WHERE dataset = ?"
-    rows = control.execute(query, (dataset,), is_serial=True)
-    return {row.name: row.label for row in rows if row.name is not None}
+    return _numbers(control, keyspace=keyspace, dataset=dataset)[0]
+
+
+def next_number(control: Control, *, keyspace: str, dataset: str) -> tuple[dict[str, int], int]:
+    """Read the class numbers of a dataset as `class_names` does, and the number of the next new class."""
+    if control.columns(TableName(keyspace, "classes")) is None:
+        return {}, 0
+    known, total = _numbers(control, keyspace=keyspace, dataset=dataset)
+    return known, _first(known, total)
+
+
+def restore_numbers(control: Control, *, keyspace: str, dataset: str, lost: Mapping[str, int]) -> None:
+    """Give classes that lost their numbers the same ones again. Classes that have a number keep it.
+
+    Args:
+        control: The session.
+        keyspace: The keyspace of the metadata table. Its table of classes exists.
+        dataset: The dataset.
+        lost: The numbers by class name. No class has one of them.
+
+    Raises:
+        UnreachableError: The servers did not answer, or no transaction was applied within two minutes.
+    """
+    table = TableName(keyspace, "classes").quoted
+    retries = TransactionRetries(f"Wanted to restore class numbers in {keyspace}.classes at {control.cluster}.")
+    insert = f"INSERT INTO {table} (dataset, name, label) VALUES (?, ?, ?)"
+    update = f"UPDATE {table} SET total = ? WHERE dataset = ? IF total = ?"
+    while True:
+        known, total = _numbers(control, keyspace=keyspace, dataset=dataset)
+        left = sorted((name, label) for name, label in lost.items() if name not in known)
+        if not left:
+            return
+        chunk = next(bounded(left, most=_CHUNK_NAMES, most_bytes=_CHUNK_BYTES, size=lambda one: len(one[0].encode())))
+        after = max(_first(known, total), *(label + 1 for _, label in left))
+        statements: list[tuple[str, tuple[object, ...]]] = [(insert, (dataset, *one)) for one in chunk]
+        if control.apply([*statements, (update, (after, dataset, total))]):
+            retries.renew()
+        else:
+            retries.wait()
 
 
 def take_numbers(control: Control, *, keyspace: str, dataset: str, names: Iterable[str]) -> dict[str, int]:
@@ -61,14 +96,11 @@ def take_numbers(control: Control, *, keyspace: str, dataset: str, names: Iterab
         f"Wanted numbers for {len(wanted)} classes of {dataset!r} in {keyspace}.classes at {control.cluster}."
     )
     while True:
-        query = f"SELECT name, label, total FROM {table} WHERE dataset = ?"
-        rows = control.execute(query, (dataset,), is_serial=True)
-        known = {row.name: row.label for row in rows if row.name is not None}
+        known, total = _numbers(control, keyspace=keyspace, dataset=dataset)
         new = [name for name in wanted if name not in known]
         if not new:
             return known
-        total = rows[0].total if rows else None
-        first = max([-1, *known.values()]) + 1 if total is None else total
+        first = _first(known, total)
         for chunk in bounded(new, most=_CHUNK_NAMES, most_bytes=_CHUNK_BYTES, size=lambda name: len(name.encode())):
             statements: list[tuple[str, tuple[object, ...]]] = [
                 (f"INSERT INTO {table} (dataset, name, label) VALUES (?, ?, ?)", (dataset, name, label))
@@ -81,3 +113,15 @@ def take_numbers(control: Control, *, keyspace: str, dataset: str, names: Iterab
                 break
             total = first = after
             retries.renew()
+
+
+def _numbers(control: Control, *, keyspace: str, dataset: str) -> tuple[dict[str, int], int | None]:
+    """The numbers by class name, and the next free number if it is recorded."""
+    query = f"SELECT name, label, total FROM {TableName(keyspace, 'classes').quoted} WHERE dataset = ?"
+    rows = control.execute(query, (dataset,), is_serial=True)
+    known = {row.name: row.label for row in rows if row.name is not None and row.label is not None}
+    return known, rows[0].total if rows else None
+
+
+def _first(known: Mapping[str, int], total: int | None) -> int:
+    return max(total or 0, *(number + 1 for number in known.values()), 0)  # a restored table may lack the total

@@ -11,6 +11,7 @@ from etl.cassandra.control import Control
 from etl.cassandra.runs import recorded_runs, sequences_by_ingest
 from etl.errors import EtlError
 from etl.frames import kept
+from etl.ingest.class_agreement import check_classes
 from etl.ingest.class_remarks import ClassRemarks, class_remarks
 from etl.ingest.destination import (
     Destination,
@@ -114,7 +115,10 @@ class Ingest:
         if self._control is None:
             self._existing = ExistingImages.in_folder(spark, entries, plan=plan, stack=self._stack)
         else:
-            self._destination = find_destination(spark, self._control, plan=plan, names=self._images.counts.classes)
+            names = self._images.counts.classes
+            self._destination = find_destination(spark, self._control, plan=plan, names=names)
+            if self._destination.numbers is None:
+                check_classes(spark, self._control, plan=plan, names=names)
             self._existing = ExistingImages()
             if not is_empty(self._control, plan=plan):
                 self._existing = ExistingImages.in_tables(spark, entries, plan=plan, stack=self._stack)
