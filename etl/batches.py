@@ -5,7 +5,14 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-_TYPES = {"BINARY": pa.binary(), "INT": pa.int32(), "BIGINT": pa.int64(), "STRING": pa.string()}
+_TYPES = {
+    "BINARY": pa.binary(),
+    "BOOLEAN": pa.bool_(),
+    "INT": pa.int32(),
+    "BIGINT": pa.int64(),
+    "STRING": pa.string(),
+    "ARRAY<INT>": pa.list_(pa.int32()),
+}
 Item = TypeVar("Item")
 
 

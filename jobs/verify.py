@@ -2,27 +2,27 @@
 
 examples:
   spark-submit jobs/verify.py -d imagenette.data -m imagenette.metadata
-  spark-submit jobs/verify.py -d imagenette.data -m imagenette.metadata --check sizes
   spark-submit jobs/verify.py -d imagenette.data -m imagenette.metadata /data/imagenette --split-subdir train --repair
   spark-submit jobs/verify.py --split splits/imagenette
 
-Without SOURCE, only the tables are read:
+Without SOURCE, the tables are compared with each other and with their records:
   missing blob             a metadata row without its image
   blob without metadata    an image without its metadata row: it was never committed
   wrong size, wrong hash   an image whose size or SHA-256 differs from its metadata row
+  wrong COLUMN             a label that is not the number of its class, a path that is not that of the id, ...
+  written by no ingest; class without a number, class number lost or changed: the records contradict rows
 With SOURCE and the options that jobs/ingest.py had (labels, masks and image options too), also:
   missing image            a file of the source without a metadata row; files in the quarantine are not missing
-  changed in the source    a file whose size differs from its metadata row (only for images that are stored unchanged)
-  no longer in the source  a row of this source whose file no longer exists
-
-Images are read in small pages; only their sizes and hashes are kept.
-
+  changed in the source    a file that differs from the image and from its metadata row
+  no longer in the source  a row of this source whose file no longer exists or has no label any more
+  wrong COLUMN             any column that an ingest would write otherwise: labels and masks in both tables, names,
+                           source, format, size, hash; group_id with --group-column
+Images with rows of other sources are counted, not compared. Converted images are converted again: another version of
+Pillow may give other bytes. --check sizes reads no images of the source: it compares names, classes and sizes.
 --split lists what has changed since the split was made: its files, deleted images, labels, and bytes by their hashes.
-
---repair with SOURCE writes missing, wrong and changed images again from their files. It keeps rows of other sources and
-rows whose files no longer exist.
---repair without SOURCE deletes metadata rows without an image (the image is lost), and images without a metadata
-row. It cannot repair a wrong size or hash: give the source.
+--repair restores lost class numbers that all rows of a class agree on. With SOURCE, it writes missing, wrong and
+changed images again from their files; it keeps rows of other sources and rows whose files no longer exist. Without
+SOURCE, it deletes rows of one table that have none in the other (their image is lost, or was never committed).
 The job reads back what it wrote or deleted. If nothing has changed, because the tables have later write times, the exit
 code is 1. Do not repair while an ingest writes to the tables: its unfinished images look broken.
 """

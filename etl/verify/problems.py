@@ -1,33 +1,41 @@
 """Problems between two tables, and between the tables and a source, as rows.
 
-A metadata row means that its image is complete in the data table. Each violation is a problem of one kind with one id;
-an id may have several problems.
+A metadata row means that its image is complete in the data table. Rows of both tables are joined with the rows that the
+source determines; `comparison` decides about each image.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
+from functools import partial
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from etl.batches import arrow_schema, batch_of, rows_of
 from etl.cassandra.tables import uuid_bytes
+from etl.ingest.writing.image_rows import METADATA_COLUMNS, ImageRow
+from etl.verify.comparison import FOREIGN, NO_METADATA, Expected, Rules, Stored, problems_of
 from etl.verify.plan import Check
+from etl.workers import map_batches
 from schemas import Columns
+from schemas.tables import LabelType
 
-MISSING_BLOB = "missing blob"
-NO_METADATA = "blob without metadata"
-WRONG_SIZE = "wrong size"
-WRONG_HASH = "wrong hash"
-MISSING_IMAGE = "missing image"
-GONE = "no longer in the source"
-CHANGED = "changed in the source"
-KINDS = (MISSING_BLOB, NO_METADATA, WRONG_SIZE, WRONG_HASH, MISSING_IMAGE, CHANGED, GONE)
-REWRITABLE = (MISSING_BLOB, NO_METADATA, WRONG_SIZE, WRONG_HASH, MISSING_IMAGE, CHANGED)
-"""The kinds of problems that are fixed by writing the image again from its source."""
+PROBLEMS = "kind STRING, id BINARY, name STRING, detail STRING, is_rewritable BOOLEAN"
+"""The schema of problems. ``name`` is the path with the split folder."""
 
-PROBLEMS = "kind STRING, id BINARY, name STRING, source STRING, detail STRING"
-"""The schema of problems. ``name`` is the path with the split folder, and ``source`` its source, if known."""
-
-SAMPLE_METADATA = ("name", "or_split", "bytes", "sha256", "source", "group_id")
+_ROW = {
+    **dict.fromkeys(("label", "width", "height"), "INT"),
+    **dict.fromkeys(("or_label", "or_split", "path", "source", "group_id", "format", "data_label"), "STRING"),
+    **{"bytes": "BIGINT", "sha256": "BINARY", "labels": "ARRAY<INT>"},
+}
+_METADATA = {"has_metadata": "BOOLEAN", "ingest_id": "STRING", **{name: _ROW[name] for name in METADATA_COLUMNS}}
+_BLOB = {"length": "BIGINT", "digest": "BINARY", "data_label": "STRING"}
+_EXPECTED = {f"right_{name}": _ROW[name] for name in ImageRow._fields}
+_EXPECTED |= {"rejected": "STRING", "unreadable": "STRING"}
+EXPECTED = "id BINARY, " + ", ".join(f"{name} {kind}" for name, kind in _EXPECTED.items())
+"""The rows that a source determines, one for each image that it lists; ``right_data_label`` is a `mark`."""
+STORED = "id BINARY, " + ", ".join(f"{name} {kind}" for name, kind in {**_METADATA, **_BLOB}.items())
+"""The rows of both tables, one for each image. ``has_metadata`` is null without a metadata row."""
 
 _UNKNOWN_PAGE_ROWS = 4  # for images of unknown size
 _PAGE_ROWS = 100  # the server keeps whole pages in memory; larger ones have killed nodes
@@ -42,14 +50,13 @@ def page_rows(*, mean: float, largest: int) -> int:
     return int(max(1, min(_PAGE_ROWS, _PAGE_BYTES // max(mean, 1), _LARGEST_PAGE // max(largest, 1))))
 
 
-def sample_metadata(metadata: DataFrame, /, *, columns: Columns) -> DataFrame:
-    """Metadata rows as id (16 bytes) and `SAMPLE_METADATA`, null if the table has no such column."""
-    has = set(metadata.columns)
-    known = {name: F.col(name) if name in has else F.lit(None).cast("string") for name in (*SAMPLE_METADATA, "path")}
-    known["bytes"] = known["bytes"].cast("long")
-    known["sha256"] = known["sha256"].cast("binary")
-    known["name"] = full_name(known["or_split"], known["path"])
-    return metadata.select(uuid_bytes(columns.id).alias("id"), *(known[name].alias(name) for name in SAMPLE_METADATA))
+def stored_metadata(metadata: DataFrame, /, *, columns: Columns) -> DataFrame:
+    """Metadata rows as id (16 bytes) and the columns of `STORED` that are about them; null if the table lacks one."""
+    names = {columns.label if name == "label" else name: name for name in _METADATA}
+    known = {name: F.col(column) for column, name in names.items() if column in metadata.columns}
+    known["has_metadata"] = F.lit(True)
+    fields = ((known.get(name, F.lit(None)).cast(kind), name) for name, kind in _METADATA.items())
+    return metadata.select(uuid_bytes(columns.id).alias("id"), *(column.alias(name) for column, name in fields))
 
 
 def full_name(or_split: Column, path: Column) -> Column:
@@ -62,88 +69,86 @@ def _text(column: str) -> Column:
     return F.regexp_replace(F.col(column).cast("string"), "\ufffd", "\ufffd")  # goes through the JVM's strings
 
 
-def blob_digests(data: DataFrame, /, *, columns: Columns, check: Check) -> DataFrame:
-    """Rows of the data table as id (16 bytes), ``length`` and ``digest`` (null for a null blob or without hash checks).
+def blob_digests(data: DataFrame, /, *, columns: Columns, check: Check, label_type: LabelType | None) -> DataFrame:
+    """Rows of the data table as id (16 bytes) and the columns of `STORED` that are about them.
+
+    The digest is null for a null blob or without hash checks, the label if ``label_type`` is None.
 
     This runs in the JVM, row by row, so blobs are not passed on.
     """
-    blob = F.col(columns.data)
+    blob, label = F.col(columns.data), F.lit(None).cast("string")
     digest = F.unhex(F.sha2(blob, 256)) if check == "hashes" else F.lit(None).cast("binary")
+    if label_type == "int":
+        label = F.col(columns.label).cast("string")
+    elif label_type is not None:
+        label = F.sha2(F.col(columns.label), 256)
+    length = F.octet_length(blob).cast("long")
     return data.select(
-        uuid_bytes(columns.id).alias("id"), F.octet_length(blob).cast("long").alias("length"), digest.alias("digest")
+        uuid_bytes(columns.id).alias("id"), length.alias("length"), digest.alias("digest"), label.alias("data_label")
     )
 
 
 def without_removed(blobs: DataFrame, /, *, removed: DataFrame, metadata: DataFrame) -> DataFrame:
     """Leave out what remains of removed images: rows of `blob_digests` without an image and without metadata.
 
-    ``removed`` has the ids of removed images, and ``metadata`` rows of `sample_metadata`.
+    ``removed`` has the ids of removed images, and ``metadata`` rows of `stored_metadata`.
     """
     gone = removed.select("id").join(metadata.select("id"), on="id", how="left_anti")
     remains = blobs.where(F.col("length").isNull()).select("id").join(gone, on="id", how="left_semi")
     return blobs.join(remains, on="id", how="left_anti")
 
 
-def table_problems(metadata: DataFrame, /, *, blobs: DataFrame) -> DataFrame:
-    """Find the problems between rows of `sample_metadata` and of `blob_digests`: rows of `PROBLEMS`, one per id.
+def compared(stored: DataFrame, /, *, expected: DataFrame | None, excused: DataFrame | None, rules: Rules) -> DataFrame:
+    """Compare rows of `STORED` with those of `EXPECTED`, if there is a source: rows of `PROBLEMS`.
 
-    Sizes and hashes that a metadata row lacks are not compared.
+    ``excused`` has the ids of images that need not be in the tables. Rows with the kind `FOREIGN` are not problems.
     """
-    known = metadata.withColumn("is_known", F.lit(True))
-    both = known.join(blobs, on="id", how="full")
-    kind = (
-        F.when(F.col("is_known").isNull(), NO_METADATA)
-        .when(F.col("length").isNull(), MISSING_BLOB)
-        .when(F.col("length") != F.col("bytes"), WRONG_SIZE)
-        .when(F.col("digest") != F.col("sha256"), WRONG_HASH)
-    )
-    sizes = F.concat(F.col("length"), F.lit(" bytes instead of "), F.col("bytes"))
-    return both.withColumn("kind", kind).where(F.col("kind").isNotNull()).select(
-        "kind", "id", "name", "source", F.when(F.col("kind") == WRONG_SIZE, sizes).alias("detail")
-    )  # fmt: skip
+    if expected is None:
+        fields = [F.lit(None).cast(kind).alias(name) for name, kind in _EXPECTED.items()]
+        both = stored.select("*", *fields, F.lit(False).alias("is_listed"), F.lit(False).alias("is_excused"))
+    else:
+        listed = expected.withColumn("is_listed", F.lit(True))
+        if excused is not None:
+            known = excused.select("id").distinct().withColumn("is_excused", F.lit(True))
+            listed = listed.join(known, on="id", how="left")
+        else:
+            listed = listed.withColumn("is_excused", F.lit(False))
+        is_there = stored.withColumn("is_there", F.lit(True))
+        both = is_there.join(listed, on="id", how="full")
+    flags = [F.coalesce(name, F.lit(False)).alias(name) for name in ("is_listed", "is_excused")]
+    there = F.coalesce("is_there", F.lit(False)) if expected is not None else F.lit(True)
+    columns = ["id", *_METADATA, *_BLOB, *_EXPECTED]
+    both = both.select(there.alias("is_there"), *flags, *columns)
+    return map_batches(both, task=partial(_compare_batches, rules=rules), schema=PROBLEMS)
 
 
-def source_problems(
-    metadata: DataFrame,
-    /,
-    *,
-    entries: DataFrame,
-    rejected: DataFrame,
-    source: str,
-    splits: Sequence[str],
-    sizes: bool,
-) -> DataFrame:
-    """Find the problems between rows of `sample_metadata` and the listing of a source (`ENTRIES`): rows of `PROBLEMS`.
+def _compare_batches(batches: Iterable[pa.RecordBatch], *, rules: Rules) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        found = [row for values in rows_of([batch]) for row in _compare(*values, rules=rules)]
+        yield batch_of(found, arrow_schema(PROBLEMS))
 
-    Entries with a reason, and entries whose ids are in ``rejected``, do not count as missing. Rows of this ``source``
-    count as no longer in the source if it does not list their ids; with ``splits``, only rows of these splits are
-    checked. ``sizes`` also compares sizes, which makes sense if images are stored unchanged.
-    """
-    listed = entries.select(
-        "id",
-        full_name(_text("or_split"), _text("path")).alias("name"),
-        F.col("bytes").alias("size"),
-        "reason",
-    )
-    readable = listed.where(F.col("reason").isNull())
-    missing = readable.join(metadata.select("id"), on="id", how="left_anti")
-    missing = missing.join(rejected.select("id"), on="id", how="left_anti")
-    own = metadata.where(F.col("source") == source)
-    looked_at = own.where(F.col("or_split").isin(list(splits))) if splits else own
-    gone = looked_at.join(listed.select("id"), on="id", how="left_anti")
-    text = F.lit(None).cast("string")
-    found = missing.select(F.lit(MISSING_IMAGE).alias("kind"), "id", "name", F.lit(source).alias("source"),
-                           text.alias("detail"))  # fmt: skip
-    found = found.union(gone.select(F.lit(GONE), "id", "name", "source", text))
-    if not sizes:
-        return found
-    compared = own.join(readable.select("id", "size"), on="id", how="inner").where(F.col("size") != F.col("bytes"))
-    detail = F.concat(F.col("size"), F.lit(" bytes in the source instead of "), F.col("bytes"))
-    return found.union(compared.select(F.lit(CHANGED), "id", "name", "source", detail))
+
+def _compare(
+    is_there: bool, is_listed: bool, is_excused: bool, image: bytes, *values: object, rules: Rules
+) -> Iterator[tuple[object, ...]]:
+    """The rows of `PROBLEMS` of an image, from the values of `STORED` and of `EXPECTED`."""
+    of_tables = dict(zip([*_METADATA, *_BLOB], values, strict=False))
+    of_source = dict(zip(_EXPECTED, values[len(of_tables) :], strict=True))
+    row = ImageRow(**{name: of_tables[name] for name in ImageRow._fields})  # type: ignore[arg-type]
+    right = ImageRow(**{name: of_source[f"right_{name}"] for name in ImageRow._fields})  # type: ignore[arg-type]
+    about = {name: of_tables[name] for name in ("ingest_id", "length", "digest")}
+    stored = Stored(has_metadata=bool(of_tables["has_metadata"]), row=row, **about) if is_there else None  # type: ignore[arg-type]
+    reasons = {name: of_source[name] for name in ("rejected", "unreadable")}
+    expected = Expected(row=right, is_excused=is_excused, **reasons) if is_listed else None  # type: ignore[arg-type]
+    named = row if stored is not None and stored.has_metadata else right
+    name = f"{named.or_split}/{named.path}" if named.or_split and named.path else named.path
+    for problem in problems_of(image, stored, expected, rules=rules):
+        known = None if problem.kind == NO_METADATA else name  # the tables do not have it
+        yield problem.kind, image, known, problem.detail, problem.is_rewritable
 
 
 def rejected_before(entries: DataFrame, /, *, metadata: DataFrame, quarantined: DataFrame) -> DataFrame:
-    """The entries without a row of `sample_metadata` that were ever in the quarantine (``path, stage, bytes``).
+    """The entries without a row of `stored_metadata` that were ever in the quarantine (``path, stage, bytes``).
 
     ``by_server`` is whether the server rejected a file of this size; all others can be checked again.
     """
@@ -167,22 +172,25 @@ def count_problems(problems: DataFrame, /) -> DataFrame:
 
 def first_problems(problems: DataFrame, /, *, examples: int) -> DataFrame:
     """The first few of each kind by name, then by id: ``kind, rank, id, name, detail``."""
-    order = Window.partitionBy("kind").orderBy(F.col("name").asc_nulls_last(), "id")
-    ranked = problems.withColumn("rank", F.row_number().over(order)).where(F.col("rank") <= examples)
+    order = Window.partitionBy("kind").orderBy(F.col("name").asc_nulls_last(), "id", "detail")
+    ranked = (
+        problems.where(F.col("kind") != FOREIGN)
+        .withColumn("rank", F.row_number().over(order))
+        .where(F.col("rank") <= examples)
+    )
     return ranked.select("kind", "rank", "id", "name", "detail")
 
 
-def to_rewrite(entries: DataFrame, /, *, problems: DataFrame, metadata: DataFrame, source: str) -> DataFrame:
-    """The entries that fix a problem if they are written again, with the groups of their rows.
+def to_rewrite(entries: DataFrame, /, *, problems: DataFrame, metadata: DataFrame, has_groups: bool) -> DataFrame:
+    """The entries that correct a problem if they are written again, with the groups of their rows.
 
-    Rows of another source are excluded, because their images are different.
+    ``has_groups`` says that the source determines the groups. Otherwise those of rows of `stored_metadata` are kept.
     """
-    others = metadata.where(~F.col("source").eqNullSafe(source)).select("id")
-    wrong = problems.where(F.col("kind").isin(list(REWRITABLE))).select("id").distinct()
+    wanted = problems.where("is_rewritable").select("id").distinct()
     groups = metadata.where(F.col("group_id").isNotNull()).select("id", F.col("group_id").alias("known_group"))
-    wanted = wrong.join(others, on="id", how="left_anti").join(groups, on="id", how="left")
+    wanted = wanted.join(groups, on="id", how="left")
     if "data" in entries.columns:  # avoid a shuffle of rows that contain images
         wanted = F.broadcast(wanted)
-    group = F.coalesce("group_id", "known_group").alias("group_id")
+    group = F.col("group_id" if has_groups else "known_group").alias("group_id")
     chosen = entries.where(F.col("reason").isNull()).join(wanted, on="id", how="inner")
     return chosen.select(*(group if name == "group_id" else F.col(name) for name in entries.columns))

@@ -4,7 +4,7 @@ import logging
 import uuid
 from collections import Counter
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -23,8 +23,10 @@ from etl.ingest.writing.preparation import Preparation
 from etl.ingest.writing.table_rows import TableTarget
 from etl.ingest.writing.tasks import task_count, write
 from etl.sources.entries import Listing
+from etl.verify.comparison import KINDS, MISSING_BLOB, NO_METADATA, Rules
+from etl.verify.expected import Expectation
 from etl.verify.plan import VerifyPlan
-from etl.verify.problems import KINDS, MISSING_BLOB, NO_METADATA, REWRITABLE, count_problems, to_rewrite
+from etl.verify.problems import compared, count_problems, to_rewrite
 from etl.verify.read_back import read_back
 
 MOST_DELETED = 100_000
@@ -100,12 +102,19 @@ def still_rejected(suspects: DataFrame, *, plan: IngestPlan, listing: Listing) -
 
 
 def rewrite(
-    control: Control, problems: DataFrame, *, metadata: DataFrame, plan: IngestPlan, images: ListedImages
+    control: Control,
+    problems: DataFrame,
+    *,
+    metadata: DataFrame,
+    plan: IngestPlan,
+    images: ListedImages,
+    expectation: Expectation,
+    rules: Rules,
 ) -> Repaired:
-    """Write images with problems again from a source, and read them back. Runs Spark.
+    """Write images with problems again from a source, read them back and compare them again. Runs Spark.
 
-    ``metadata`` has rows of `problems.sample_metadata`. Images that are rejected now are recorded in the quarantine
-    table and not fixed.
+    ``metadata`` has rows of `problems.stored_metadata`. Images that are rejected now are recorded in the quarantine
+    table and not repaired.
     """
     listing, counts = images.listing, images.counts
     spark = problems.sparkSession
@@ -127,14 +136,19 @@ def rewrite(
         labels=started.numbers,
         in_turn=listing.access != "random",
     )
-    chosen = images.without(None).transform(to_rewrite, problems=problems, metadata=metadata, source=plan.source_name)
+    has_groups = plan.source.group_column is not None
+    chosen = images.without(None).transform(to_rewrite, problems=problems, metadata=metadata, has_groups=has_groups)
     tasks = task_count(rows=counts.files, size=counts.bytes, cores=spark.sparkContext.defaultParallelism)
+    rules = replace(rules, ingests={**rules.ingests, str(ingest_id): frozenset({plan.source_name})})
     with ExitStack() as stack:
         outcomes = kept(write(chosen, order=order, tasks=tasks, access=listing.access), stack=stack)
-        written = outcomes.where(F.col("stage") == WRITTEN).count()
-        right = kept(outcomes.transform(read_back, cluster=control.located, tables=plan.tables), stack=stack)
-        mended = problems.where(F.col("kind").isin(list(REWRITABLE))).join(right, on="id", how="left_semi")
-        found = {row["kind"]: row["rows"] for row in mended.transform(count_problems).collect()}
-        unchanged = written - right.count()
+        written = outcomes.where(F.col("stage") == WRITTEN).select("id")
+        stored = kept(outcomes.transform(read_back, cluster=control.located, tables=plan.tables), stack=stack)
+        expected = replace(expectation, numbers=started.numbers).rows(images, only=written)
+        left = kept(stored.transform(compared, expected=expected, excused=None, rules=rules), stack=stack)
+        repaired = problems.where("is_rewritable").join(written, on="id", how="left_semi")
+        repaired = repaired.join(left.select("id", "kind"), on=["id", "kind"], how="left_anti")
+        found = {row["kind"]: row["rows"] for row in repaired.transform(count_problems).collect()}
+        unchanged = left.select("id").distinct().count()
         finish_run(control, started.run)
     return Repaired({kind: found[kind] for kind in KINDS if kind in found}, started.run, unchanged)

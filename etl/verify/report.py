@@ -6,10 +6,16 @@ from dataclasses import dataclass, field
 
 from pyspark.sql import Row
 
-from etl.verify.problems import KINDS
+from etl.verify.comparison import GONE, KINDS, NO_INGEST, UNREADABLE
 from schemas.names import hidden_character
 
 EXAMPLES = 20
+_REMEDIES = {
+    GONE: "to remove these rows: ingest.py with this source, --resume and --prune",
+    UNREADABLE: "make the files readable, and run again",
+    NO_INGEST: "to remove such an image: delete.py --id",
+}
+"""What to do with problems that a repair leaves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,9 +23,9 @@ class VerifyReport:
     """What was compared, and the problems: their numbers by kind, and the first 20 of each kind by name.
 
     ``bytes`` counts the bytes of the images that were read, and ``files`` the files that the source lists (None without
-    a source). ``mended`` has the numbers of fixed problems by kind, from reading back; ``left`` has the others.
-    ``unchanged`` images were written or deleted, but are unchanged when read. ``sequence`` is the repair's position in
-    the sequence of the table's runs.
+    a source). ``others`` of its images have rows of other sources, which were not compared with it. ``mended`` has the
+    numbers of repaired problems by kind, from reading back; ``left`` has the others. ``unchanged`` images were written
+    or deleted, but are wrong when read. ``sequence`` is the repair's position in the sequence of the table's runs.
     """
 
     data_table: str
@@ -30,6 +36,7 @@ class VerifyReport:
     blobs: int
     bytes: int
     files: int | None
+    others: int
     problems: dict[str, int]
     examples: dict[str, list[str]]
     mended: dict[str, int]
@@ -45,7 +52,11 @@ class VerifyReport:
             lines.append(f"{count:,} x {kind}{mended}")
             lines += [f"    {example}" for example in self.examples[kind]]
             lines += ["    ..."] if count > len(self.examples[kind]) else []
+            if kind in _REMEDIES and count > self.mended.get(kind, 0):
+                lines.append(f"    {_REMEDIES[kind]}")
         listed = "" if self.files is None else f", and {self.files:,} files of {self.source}"
+        if self.others:
+            lines.append(f"{self.others:,} images have rows of other sources, which were not compared with this one")
         wrong = self.summary() or "nothing is wrong"
         lines.append(
             f"compared {self.images:,} rows of {self.metadata_table} with {self.blobs:,} of {self.data_table} "

@@ -17,8 +17,9 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from etl.batches import batch_of, bounded, rows_of
+from etl.ingest.writing.image_rows import label_of
 from etl.ingest.writing.outcomes import ARROW_OUTCOMES, WRITTEN, Outcome
-from etl.ingest.writing.preparation import Picture, Preparation, prepare
+from etl.ingest.writing.preparation import Picture, Preparation, prepare_or_reject
 from etl.ingest.writing.progress import Counters
 from etl.pictures.images import RejectedError
 from etl.sources.entries import Entry, text
@@ -179,16 +180,14 @@ class _Task:
     def _load_one(self, entry: Entry) -> _Loaded:
         if entry.reason is not None:
             return _Loaded(entry, None, "list", entry.reason)
-        try:
-            return _Loaded(entry, prepare(entry, self._reader, preparation=self._order.preparation))
-        except RejectedError as error:
-            return _Loaded(entry, None, "read", str(error))
+        prepared = prepare_or_reject(entry, self._reader, preparation=self._order.preparation)
+        return _Loaded(entry, None, "read", prepared) if isinstance(prepared, str) else _Loaded(entry, prepared)
 
     async def _store(self, loaded: _Loaded, sink: Sink) -> Outcome:
         entry, picture, stage, reason = loaded.entry, loaded.picture, loaded.stage, loaded.reason
         or_split, path = text(entry.or_split), text(entry.path)
         if picture is not None:
-            label = None if entry.or_label is None else self._order.labels.get(entry.or_label)
+            label = label_of(entry, numbers=self._order.labels)
             try:
                 await sink.accept(entry, picture, label)
             except RejectedError as error:

@@ -35,6 +35,14 @@ class Picture(NamedTuple):
     note: str | None
 
 
+def prepare_or_reject(entry: Entry, reader: Reader, *, preparation: Preparation) -> Picture | str:
+    """Prepare an image, or return the reason for which it is rejected. Raises `SourceError`."""
+    try:
+        return prepare(entry, reader, preparation=preparation)
+    except RejectedError as error:
+        return str(error)
+
+
 def prepare(entry: Entry, reader: Reader, *, preparation: Preparation) -> Picture:
     """Read an image and its mask or array. Raises `RejectedError`, and `SourceError` if the source cannot be read."""
     data = entry.data if entry.data is not None else reader.read(entry.place, entry.offset, entry.size)

@@ -12,10 +12,11 @@ from etl.cassandra.cluster import Cluster
 from etl.cassandra.executor import TooLargeError, Writer, insert_into, writer
 from etl.ingest.plan import Tables, ingest_time
 from etl.ingest.sequence import Run
+from etl.ingest.writing.image_rows import METADATA_COLUMNS, image_row
 from etl.ingest.writing.preparation import Picture
 from etl.ingest.writing.replaced_states import ReplacedStates, State
 from etl.pictures.images import RejectedError
-from etl.sources.entries import Entry, text
+from etl.sources.entries import Entry
 
 _LIMITS = "See max_mutation_size and native_transport_max_frame_size in the server's cassandra.yaml."
 
@@ -36,6 +37,13 @@ class TableTarget:
     part of the row."""
     before: Mapping[uuid.UUID, int] | None = None
     """If rows may be replaced: the last run of each ingest id. The replaced states go to the history."""
+
+    @property
+    def determined(self) -> list[str]:
+        """The columns of the metadata table that are written from the source, by their usual names."""
+        left_out = set() if self.tables.label_type == "multi" else {"labels"}
+        left_out |= set() if self.has_groups or self.ttl else {"group_id"}
+        return [name for name in METADATA_COLUMNS if name not in left_out]
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator["TableRows"]:
@@ -68,9 +76,9 @@ class TableRows:
         self._states = states
         self._sequence = target.run.sequence
         self._ingest_id = target.ingest_id
-        self._has_groups = target.has_groups or bool(target.ttl)
+        self._source, self._determined = target.source, target.determined
         self._times = (clock, target.ttl) if target.ttl else (clock,)
-        self._run = (target.source, ingest_time(target.ingest_id), target.ingest_id)
+        self._run = (ingest_time(target.ingest_id), target.ingest_id)
         # In one keyspace, both rows of an image have the same partition key: they are one mutation, applied entirely or
         # not.
         self._is_one_mutation = target.tables.data.keyspace == target.tables.metadata.keyspace
@@ -80,10 +88,8 @@ class TableRows:
         """Prepare the statements with the write time of all rows, in microseconds."""
         tables, names = target.tables, target.tables.columns
         data = [names.id, names.data] if tables.label_type == "none" else [names.id, names.data, names.label]
-        metadata = [names.id, names.label, "or_label", "or_split", "path", "format", "width", "height", "bytes"]
-        metadata += ["sha256", "source", "ingested_at", "ingest_id", "since"]
-        metadata += ["labels"] if tables.label_type == "multi" else []
-        metadata += ["group_id"] if target.has_groups or target.ttl else []
+        determined = [names.label if name == "label" else name for name in target.determined]
+        metadata = [names.id, *determined, "ingested_at", "ingest_id", "since"]
         has_ttl = bool(target.ttl)
         return cls(
             session,
@@ -97,28 +103,21 @@ class TableRows:
 
     async def accept(self, entry: Entry, picture: Picture, label: int | None) -> None:
         """Write the two rows of an image. Raises `RejectedError` if the server does not accept them."""
-        image, path, header = uuid.UUID(bytes=entry.id), text(entry.path), picture.header
-        kind = self._tables.label_type
+        image, row = uuid.UUID(bytes=entry.id), image_row(entry, picture, label=label, source=self._source)
         data: tuple[Any, ...] = (image, picture.data)
-        if kind != "none":
-            data = (*data, label if kind == "int" else picture.companion)
-        look = (header.format, header.width, header.height, len(picture.data), picture.sha256)
-        names = (entry.or_label, text(entry.or_split), path)
+        if self._tables.label_type != "none":
+            data = (*data, row.data_label)
         since = self._sequence
         replaced: list[tuple[Any, tuple[Any, ...]]] = []
         if self._states is not None:
-            labels = picture.labels if kind == "multi" else None
-            state = State(label=label, labels=labels, or_label=entry.or_label, sha256=picture.sha256)
+            state = State(label=row.label, labels=row.labels, or_label=row.or_label, sha256=picture.sha256)
             since, replaced = await self._states.follow(image, state)
-        metadata: tuple[Any, ...] = (image, label, *names, *look, *self._run, since)
-        if kind == "multi":
-            metadata = (*metadata, picture.labels)
-        if self._has_groups:
-            metadata = (*metadata, entry.group_id)
+        determined = [getattr(row, name) for name in self._determined]
+        metadata: tuple[Any, ...] = (image, *determined, *self._run, since)
         # a replaced state belongs to the mutation that replaces it
         rows = [(self._metadata, (*metadata, *self._times)), *replaced]
         picture_row = (self._data, (*data, *self._times))
-        about = f"image {image} ({path}) into {self._tables.data} and {self._tables.metadata}"
+        about = f"image {image} ({row.path}) into {self._tables.data} and {self._tables.metadata}"
         try:
             if self._is_one_mutation:
                 await self._session.write([picture_row, *rows], about=about)

@@ -22,9 +22,15 @@ def task_count(*, rows: int, size: int, cores: int) -> int:
 
 
 def write(entries: DataFrame, *, order: WriteOrder, tasks: int, access: str) -> DataFrame:
-    """Write images in ``tasks`` tasks; the result has rows of `OUTCOMES`.
+    """Write images in ``tasks`` tasks; the result has rows of `OUTCOMES`. ``access`` is that of their `Listing`."""
+    parts = distributed(entries, tasks=tasks, access=access)
+    return map_batches(parts, task=partial(write_images, order=order), schema=OUTCOMES)
 
-    ``access`` is that of their `Listing`. Rows that contain the bytes of images stay in their partitions.
+
+def distributed(entries: DataFrame, *, tasks: int, access: str) -> DataFrame:
+    """Distribute images over ``tasks`` tasks that read them, in the order that ``access`` of their `Listing` asks for.
+
+    Rows that contain the bytes of images stay in their partitions.
     """
     columns = ARROW_ENTRIES.names
     if "data" in entries.columns:
@@ -35,4 +41,4 @@ def write(entries: DataFrame, *, order: WriteOrder, tasks: int, access: str) -> 
         entries = entries.repartitionByRange(tasks, "place", "offset").sortWithinPartitions("place", "offset")
     else:
         entries = entries.repartition(tasks, "place").sortWithinPartitions("place", "offset")
-    return map_batches(entries.select(*columns), task=partial(write_images, order=order), schema=OUTCOMES)
+    return entries.select(*columns)

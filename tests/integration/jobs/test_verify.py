@@ -1,5 +1,6 @@
 """Tables are verified, alone and against their source, and repaired."""
 
+import hashlib
 import json
 import os
 import random
@@ -15,12 +16,14 @@ from pyspark.sql import DataFrame, SparkSession
 from etl.cassandra.control import Control
 from etl.cassandra.tables import read_table
 from etl.errors import ConflictError, EtlError, SourceError
-from etl.ingest.plan import IngestPlan
+from etl.ingest.plan import IngestPlan, new_ingest_id
+from etl.ingest.writing.image_rows import METADATA_COLUMNS
 from etl.sources.entries import ENTRIES
 from etl.sources.plan import SourcePlan
 from etl.verify import repair
+from etl.verify.comparison import MISSING_BLOB, NO_METADATA
 from etl.verify.plan import VerifyPlan
-from etl.verify.problems import MISSING_BLOB, NO_METADATA, PROBLEMS, blob_digests, page_rows, to_rewrite
+from etl.verify.problems import PROBLEMS, blob_digests, page_rows, to_rewrite
 from imagestrata.devstack.servers.cassandra import Cassandra
 from jobs import ingest as ingest_job
 from jobs import verify as job
@@ -66,7 +69,7 @@ def ids(keyspace: str) -> dict[str, uuid.UUID]:
 
 def everything(control: Control, plan: IngestPlan) -> list[list[tuple[Any, ...]]]:
     """Both tables, without what differs between two runs."""
-    metadata = "id, label, or_label, or_split, path, format, bytes, sha256, group_id, source"
+    metadata = "id, label, or_label, or_split, path, format, width, height, bytes, sha256, group_id, source"
     queries = (f"SELECT id, label, data FROM {plan.data_table}", f"SELECT {metadata} FROM {plan.metadata_table}")
     return [sorted(tuple(row) for row in control.execute(query)) for query in queries]
 
@@ -93,6 +96,35 @@ def damage(control: Control, keyspace: str) -> dict[str, list[str]]:
     }
 
 
+def mutate(control: Control, keyspace: str) -> dict[str, list[str]]:
+    """Change each column by hand; return what a verification with the source must report, in its order."""
+    known = ids(keyspace)
+    source = control.execute(f"SELECT source FROM {keyspace}.metadata LIMIT 1")[0].source
+    size, digest = len(picture(NAMES.index("train/b/1.png"))), hashlib.sha256(picture(NAMES.index("train/b/1.png")))
+    wanted: dict[str, list[str]] = {}
+
+    def change(
+        name: str, column: str, value: Any, right: Any, shown: str, *, table: str = "metadata", at: str = ""
+    ) -> None:
+        control.execute(f"UPDATE {keyspace}.{table} SET {column} = ? WHERE id = ?", (value, known[name]))
+        line = f"{known[name]} {at or name} ({column} of {keyspace}.{table}: expected {right}, found {shown})"
+        wanted.setdefault(f"wrong {column}", []).append(line)
+
+    change("train/b/0.png", "label", 0, 1, "0")
+    change("val/b/1.png", "label", None, 1, "null", table="data")
+    change("train/b/1.png", "or_label", "a", "'b'", "'a'")
+    change("train/b/2.png", "or_split", None, "'train'", "null", at="b/2.png")
+    change("val/a/0.png", "path", "a/9.png", "'a/0.png'", "'a/9.png'", at="val/a/9.png")
+    change("train/b/2.png", "source", "by hand", repr(source), "'by hand'", at="b/2.png")
+    change("train/b/1.png", "format", "JPEG", "'PNG'", "'JPEG'")
+    change("train/b/1.png", "width", None, 16, "null")
+    change("train/b/1.png", "height", 7, 12, "7")
+    change("train/b/1.png", "bytes", 1, size, "1")
+    change("train/b/1.png", "sha256", None, digest.hexdigest(), "null")
+    columns = [f"wrong {name}" for name in METADATA_COLUMNS]
+    return {kind: wanted[kind] for kind in columns if kind in wanted}
+
+
 def test_problems_are_listed_and_repaired_from_the_source_or_by_deletion(
     spark: SparkSession, control: Control, keyspace: str, tmp_path: Path
 ) -> None:
@@ -111,11 +143,19 @@ def test_problems_are_listed_and_repaired_from_the_source_or_by_deletion(
     assert report.summary() == "2 x missing blob, 1 x blob without metadata, 1 x wrong size, 1 x wrong hash"
     assert everything(control, plan) == before
 
+    mutated, by_hand = mutate(control, keyspace), uuid.UUID(int=7)
+    rows = {"data": "(id, label, data) VALUES (?, 0, ?)", "metadata": "(id, label, sha256) VALUES (?, 0, ?)"}
+    for table, values in rows.items():
+        control.execute(f"INSERT INTO {keyspace}.{table} {values}", (by_hand, hashlib.sha256(b"x").digest()))
     rewritten = job.run(spark, plan=verification(plan, source=True, repair=True))
     missing = [f"{known[name]} {name}" for name in ("train/a/1.png", "val/b/0.png")]
-    assert rewritten.examples == {**wrong, "missing image": missing}
-    assert (rewritten.mended, rewritten.left, rewritten.sequence) == (rewritten.problems, 0, 2)
-    assert rewritten.summary() == "7 problems were repaired"
+    assert rewritten.examples.pop("written by no ingest") == [f"{by_hand} (ingest_id null)"]
+    assert rewritten.examples == {**wrong, "missing image": missing, **mutated}
+    assert rewritten.sequence == 2
+    assert rewritten.summary() == "18 problems were repaired; remaining: 1 x written by no ingest"
+    assert "    to remove such an image: delete.py --id\n" in str(rewritten)
+    for table in rows:
+        control.execute(f"DELETE FROM {keyspace}.{table} WHERE id = ?", (by_hand,))
     assert everything(control, plan) == whole
 
     damage(control, keyspace)
@@ -146,7 +186,12 @@ def test_files_lost_or_changed_in_the_source_are_found(
     plan = ingest(spark, tmp_path / "one", keyspace)
     known = ids(keyspace)
     foreign = known["train/b/0.png"]
-    control.execute(f"UPDATE {keyspace}.metadata SET source = ? WHERE id = ?", ("file:///other", foreign))
+    other = new_ingest_id()
+    columns = "table_name, sequence, clock, kind, ingest_id, source"
+    run = f"INSERT INTO {keyspace}.ingests ({columns}) VALUES ('metadata', 0, 1, 'ingest', ?, 'file:///other')"
+    control.execute(run, (other,))
+    ours = f"UPDATE {keyspace}.metadata SET source = ?, ingest_id = ? WHERE id = ?"
+    control.execute(ours, ("file:///other", other, foreign))
     look = f"UPDATE {keyspace}.metadata SET group_id = ? WHERE id = ?"
     control.execute(look, ("patient 1", known["val/b/1.png"]))
     (tmp_path / "one/train/a/0.png").unlink()
@@ -196,28 +241,24 @@ def test_files_lost_or_changed_in_the_source_are_found(
         job.run(spark, plan=verification(other, source=True))
 
 
-def test_only_images_of_this_source_are_rewritten(spark: SparkSession) -> None:
+def test_images_are_rewritten_with_their_groups(spark: SparkSession) -> None:
     def one(number: int) -> bytearray:
         return bytearray(number.to_bytes(16, "big"))
 
-    fields = "id BINARY, name STRING, or_split STRING, bytes BIGINT, sha256 BINARY, source STRING, group_id STRING"
-    known = [(1, "ours", "twins"), (2, "theirs", "pair"), (3, None, None), (4, "ours", None), (5, "ours", None)]
-    metadata = rows_of(spark, [(one(i), "", "", 1, None, s, g) for i, s, g in known], fields)
-    kinds = [(1, "wrong hash"), (1, "changed in the source"), (2, "missing blob"), (3, "wrong size")]
-    kinds += [(4, "no longer in the source"), (5, "missing blob"), (6, "missing image"), (7, "blob without metadata")]
-    problems = rows_of(spark, [(kind, one(i), "", "any", None) for i, kind in kinds], PROBLEMS)
-    rows = [(i, None) for i in (1, 2, 3, 4, 6, 8)] + [(5, "cut off")]
+    known = [(one(1), "twins"), (one(2), "pair"), (one(5), None)]
+    metadata = rows_of(spark, known, "id BINARY, group_id STRING")
+    kinds = [(1, True), (1, False), (2, False), (5, True), (6, True), (7, True)]
+    problems = rows_of(spark, [("any", one(i), "", None, is_rewritable) for i, is_rewritable in kinds], PROBLEMS)
+    rows = [(i, None) for i in (1, 2, 6, 8)] + [(5, "cut off")]
     listed = rows_of(
         spark,
-        [(one(i), one(i), one(i), "c", None, one(i), None, 1, None, None, None, reason) for i, reason in rows],
+        [(one(i), one(i), one(i), "c", "new", one(i), None, 1, None, None, None, reason) for i, reason in rows],
         ENTRIES,
     )
-    chosen = listed.transform(to_rewrite, problems=problems, metadata=metadata, source="ours")
-    assert chosen.columns == listed.columns
-    assert sorted((int.from_bytes(row.id, "big"), row.group_id) for row in chosen.collect()) == [
-        (1, "twins"),
-        (6, None),
-    ]
+    for has_groups, groups in ((False, [(1, "twins"), (6, None)]), (True, [(1, "new"), (6, "new")])):
+        chosen = listed.transform(to_rewrite, problems=problems, metadata=metadata, has_groups=has_groups)
+        assert chosen.columns == listed.columns
+        assert sorted((int.from_bytes(row.id, "big"), row.group_id) for row in chosen.collect()) == groups
 
 
 def test_half_written_images_are_checked_again_and_deletions_are_limited(
@@ -231,7 +272,7 @@ def test_half_written_images_are_checked_again_and_deletions_are_limited(
         control.execute(f"INSERT INTO {metadata} (id, bytes) VALUES (?, ?)", (uuid.UUID(int=i), 4))
     # The problems of rows 1 and 3 are outdated: both halves exist now.
     kinds = {1: MISSING_BLOB, 2: MISSING_BLOB, 3: NO_METADATA, 4: NO_METADATA, 5: "wrong size", 9: MISSING_BLOB}
-    rows = [(kind, bytearray(uuid.UUID(int=i).bytes), None, None, None) for i, kind in kinds.items()]
+    rows = [(kind, bytearray(uuid.UUID(int=i).bytes), None, None, False) for i, kind in kinds.items()]
     problems = rows_of(spark, rows, PROBLEMS)
     plan = VerifyPlan(data_table=data, metadata_table=metadata)
 
@@ -316,6 +357,6 @@ def test_blobs_are_read_in_small_pages(spark: SparkSession, cassandra: Cassandra
     data = read_table(spark, table, columns=("id", "data"), page_rows=page_rows(mean=1e5, largest=100_000))
     assert fetched(data) == (100, 256)
     assert fetched(read_table(spark, table, columns=("id", "data")))[0] > 100
-    facts = data.transform(blob_digests, columns=Columns(), check="hashes").collect()
+    facts = data.transform(blob_digests, columns=Columns(), check="hashes", label_type=None).collect()
     assert {row.length for row in facts} == {100_000}
     assert len({bytes(row.digest) for row in facts}) == len(facts) == 250

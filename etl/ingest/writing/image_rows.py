@@ -1,0 +1,71 @@
+"""What a source determines of the two rows of an image. An ingest writes these values, a verification compares them.
+
+All other columns (``ingest_id``, ``ingested_at``, ``since``) are about the run that wrote the rows.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple, TypeAlias
+
+from etl.ingest.writing.preparation import Picture
+from etl.sources.entries import Entry, text
+
+_Binary: TypeAlias = bytes  # a column has this name
+
+
+class ImageRow(NamedTuple):
+    """The columns of the metadata row, by their usual names, and ``data_label``: the label of the data row.
+
+    ``data_label`` is the number of the class, or the bytes of the mask or array; in a verification, their `mark`.
+    """
+
+    label: int | None
+    or_label: str | None
+    or_split: str | None
+    path: str | None
+    source: str | None
+    group_id: str | None
+    format: str | None = None
+    width: int | None = None
+    height: int | None = None
+    bytes: int | None = None
+    sha256: _Binary | None = None
+    labels: list[int] | None = None
+    data_label: int | _Binary | str | None = None
+
+
+METADATA_COLUMNS = ImageRow._fields[:-1]
+"""The columns of the metadata table that a source determines."""
+
+
+def label_of(entry: Entry, *, numbers: Mapping[str, int]) -> int | None:
+    """The class number of an image; None if it has no class. ``numbers`` are empty unless labels are classes."""
+    return None if entry.or_label is None else numbers.get(entry.or_label)
+
+
+def image_row(entry: Entry, picture: Picture | None, *, label: int | None, source: str) -> ImageRow:
+    """Make the rows of an image.
+
+    Args:
+        entry: The image as its source lists it.
+        picture: The image as it is stored. None leaves out what only its bytes tell.
+        label: Its class number.
+        source: The name of the source in rows.
+
+    Returns:
+        The values of both rows.
+    """
+    row = ImageRow(
+        label=label,
+        or_label=entry.or_label,
+        or_split=text(entry.or_split),
+        path=text(entry.path),
+        source=source,
+        group_id=entry.group_id,
+        data_label=label,
+    )
+    if picture is None:
+        return row
+    header = picture.header
+    row = row._replace(format=header.format, width=header.width, height=header.height, labels=picture.labels)
+    row = row._replace(bytes=len(picture.data), sha256=picture.sha256)
+    return row if picture.companion is None else row._replace(data_label=picture.companion)
