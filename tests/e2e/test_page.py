@@ -121,6 +121,7 @@ def test_a_refusal_of_the_service_is_shown(browser: Browser, server: Server) -> 
             ("", "Choose a name first."),
             ("a name", "Use only letters from A to Z"),
             (".x", "must begin with a letter"),
+            ("con", "Found: 'con', which is a reserved device name on some systems"),
             ("animals", "A dataset named animals exists already."),
         ):
             page.get_by_label("New dataset").fill(name)
@@ -310,6 +311,39 @@ def test_files_are_browsed_by_the_keyboard_alone(page: Page, server: Server, nam
     expect(page.get_by_role("button", name="More", exact=True)).to_be_hidden()
 
 
+def test_folders_and_classes_have_addresses_for_back_and_for_links(
+    page: Page, browser: Browser, server: Server, name: str
+) -> None:
+    files = {f"train/{of}/{n}.jpg": painted(n) for of in ("cat", "dög #1?") for n in range(2)}
+    assert server.put(name, tar_of(files), kind=TAR).status == 200
+    page.goto(f"{server.url}/#/{name}")
+    rows = page.locator(".files li .name")
+    for folder in ("train/", "dög #1?/"):
+        page.get_by_role("button", name=folder, exact=True).click()
+    expect(rows).to_have_text(["0.jpg", "1.jpg"])
+    link = page.url
+    page.go_back()
+    expect(rows).to_have_text(["cat/", "dög #1?/"])
+    page.get_by_label("Class", exact=True).select_option("cat")
+    expect(rows).to_have_text(["train/cat/0.jpg", "train/cat/1.jpg"])
+    of_class = page.url
+    page.go_back()
+    expect(rows).to_have_text(["cat/", "dög #1?/"])
+    page.go_back()
+    expect(rows).to_have_text(["train/"])
+    page.go_forward()
+    expect(rows).to_have_text(["cat/", "dög #1?/"])
+    with watched(browser, server.url) as other:
+        other.goto(link)
+        expect(other.locator(".levels")).to_have_text(f"{name} / train / dög #1?")
+        expect(other.locator(".files li .name")).to_have_text(["0.jpg", "1.jpg"])
+        other.goto(of_class)
+        expect(other.get_by_label("Class", exact=True)).to_have_value("cat")
+        expect(other.locator(".files li .name")).to_have_text(["train/cat/0.jpg", "train/cat/1.jpg"])
+        other.goto(f"{server.url}/#/{name}?version=1&folder=val")
+        expect(other.locator(".browser .problem")).to_have_text("This version has no folder val/.")
+
+
 def test_tables_and_texts_are_previewed_as_text(page: Page, server: Server, name: str) -> None:
     rows = "".join(f'{number};"a; <i>{number}</i>"\n' for number in range(20_000))
     for body, filename in ((f'id;"a ""name"""\n{rows}', "big.csv"), ("<script>1</script>\n" * 300, "t.txt")):
@@ -387,6 +421,21 @@ def test_a_description_is_written_and_shown(page: Page, server: Server, name: st
     page.keyboard.press("Escape")
     page.goto(server.url)
     expect(page.get_by_role("row").filter(has_text=name)).to_contain_text("Cats & <b>dogs</b>")
+
+
+def test_a_description_that_is_too_long_is_refused_and_not_cut(page: Page, server: Server, name: str) -> None:
+    page.goto(f"{server.url}/#/{name}")
+    page.get_by_role("button", name="Add a description").focus()
+    page.keyboard.press("Enter")
+    field = page.get_by_role("textbox", name="Description")
+    field.fill("x" * 9_999 + "🦒🦒")
+    page.get_by_role("button", name="Save").click()
+    expect(page.locator(".description .problem")).to_have_text(
+        "Use at most 10,000 characters in a description. This one has 10,001."
+    )
+    field.press("Backspace")  # counted as the service counts, not by halves of characters
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("button", name="Edit description")).to_be_focused()
 
 
 def test_what_is_dropped_on_the_list_waits_for_a_name(page: Page, server: Server, tmp_path: Path) -> None:

@@ -10,8 +10,11 @@ import { problem } from "./words.js";
 
 const PAGE = 25;
 
-/** A file browser for a version. `classes` are the names of its class folders. */
-export function browser(name, version, { classes, hasPictures }) {
+/**
+ * A file browser for a version. `classes` are the names of its class folders, `at` is what the address names: its
+ * `version`, if any, and the folder or class `within` it. Each folder and class has an address of its own.
+ */
+export function browser(name, version, { classes, hasPictures, at }) {
   const title = make("h2", { id: "files-title" }, "Files");
   const trail = make("nav", { class: "levels", "aria-label": "Folders" });
   const filter = make("select", { id: "class" }, [make("option", { value: "" }, "All classes"), classes.map((one) => make("option", { value: one }, one))]);
@@ -46,19 +49,35 @@ export function browser(name, version, { classes, hasPictures }) {
       return false;
     }
   };
-  const go = async (path, { moves = true } = {}) => {
+  const go = async (path, { moves = true, isNew = moves } = {}) => {
     asked += 1;
+    if (isNew) history.pushState(null, "", addressOf(path));
     [folder, files, next, shown] = [path, [], null, 0];
     more.hidden = true;
     drawTrail();
     const within = filter.value ? { class: filter.value } : folder ? { prefix: folder } : {};
     pictures.replaceChildren(...(hasPictures ? [sheet(name, version, within)] : []));
     rows.replaceChildren();
+    errors.replaceChildren();
     const mine = asked;
     await load();
-    if (mine !== asked || !moves) return;
+    if (mine !== asked) return;
+    const where = filter.value ? `class ${filter.value}` : folder && `folder ${folder}`;
+    if (where && shown === 0 && !errors.hasChildNodes()) errors.replaceChildren(problem(new Error(`This version has no ${where}.`)));
+    if (!moves) return;
     if (!filter.matches(":focus")) trail.querySelector("[aria-current]").focus();
     say(`${count(shown, "entry").replace("entrys", "entries")}${next === null ? "" : ", and more"} in ${filter.value || folder || name}`);
+  };
+  const addressOf = (path) => {
+    const within = filter.value ? { class: filter.value } : path ? { folder: path } : {};
+    const query = new URLSearchParams({ ...(at.version === null ? {} : { version: at.version }), ...within }).toString();
+    return `#/${name}${query && `?${query}`}`;
+  };
+  /** Show what the address names, also a class that the list lacks. */
+  const follow = (within, options) => {
+    if (within.class && ![...filter.options].some(({ value }) => value === within.class)) filter.append(make("option", { value: within.class }, within.class));
+    filter.value = within.class;
+    return go(within.class || !within.folder ? "" : within.folder.replace(/\/*$/, "/"), options);
   };
   const drawTrail = () => {
     const parts = folder.split("/").slice(0, -1);
@@ -102,10 +121,10 @@ export function browser(name, version, { classes, hasPictures }) {
   });
   filter.addEventListener("change", () => go(""));
   const choice = classes.length ? make("p", { class: "row" }, make("label", { for: "class" }, "Class"), filter) : null;
-  go("", { moves: false });
+  follow(at.within, { moves: false });
   return make(
     "section",
-    { class: "browser", "aria-labelledby": "files-title" },
+    { class: "browser", "aria-labelledby": "files-title", on: { within: ({ detail }) => follow(detail, { isNew: false }) } },
     make("div", { class: "heading" }, title, choice),
     trail,
     pictures,

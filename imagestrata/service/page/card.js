@@ -15,21 +15,21 @@ import { tabs } from "./tabs.js";
 import { deletion, newestOf, versions } from "./versions.js";
 import { isUnreadable, problem } from "./words.js";
 
-/** The card of a dataset, or of one version of it. */
-export async function card(name, version) {
+/** The card of a dataset, or of one version of it. `within` is the folder or class whose files are shown. */
+export async function card(name, version, within) {
   const asked = [json(place(name, "/card", version)), json(place(name, "/versions"))];
   try {
-    return whole(name, version, ...(await Promise.all(asked)));
+    return whole(name, version, within, ...(await Promise.all(asked)));
   } catch (error) {
     if (isUnreadable(error)) return unreadable(name, error, await asked[1]);
     throw error;
   }
 }
 
-function whole(name, version, found, all) {
+function whole(name, version, within, found, all) {
   const shown = found.versions.find((one) => one.version === version) ?? found.newest;
   const view = make("div", { class: "view card" });
-  const parts = shown ? [facts(found.card, shown), ...insides(name, found.card, shown)] : [];
+  const parts = shown ? [facts(found.card, shown), ...insides(name, found.card, shown, { version, within })] : [];
   const filename = shown?.kind === "file" ? shown.filename : "my_file.csv";
   const url = address("").replace(/\/$/, "");
   view.append(
@@ -96,10 +96,10 @@ function facts(card, shown) {
   return make("dl", { class: "facts" }, known.map(([key, value]) => make("div", { class: key === "File name" ? "long" : null }, make("dt", {}, key), make("dd", {}, value))));
 }
 
-function insides(name, card, shown) {
+function insides(name, card, shown, at) {
   const section = (key, title, ...children) =>
     make("section", { "aria-labelledby": key }, make("h2", { id: key }, title), children);
-  const parts = [shown.kind === "file" ? contents(name, shown, section) : files(name, card, shown)].flat();
+  const parts = [shown.kind === "file" ? contents(name, shown, section) : files(name, card, shown, at)].flat();
   if (Object.keys(card.classes ?? {}).length) {
     const each = bars(card.classes, "Images of each class");
     parts.push(section("classes-title", "Classes", each, firstOf(card.classes, card.num_classes, "classes")));
@@ -117,10 +117,10 @@ function firstOf(listed, total, what) {
   return total > number ? make("p", { class: "quiet" }, `The first ${count(number)} of ${count(total)} ${what}, by name.`) : null;
 }
 
-function files(name, card, shown) {
+function files(name, card, shown, at) {
   const isOfImages = card.type === "images";
   const classes = isOfImages ? Object.keys(card.classes ?? {}) : [];
-  return browser(name, shown.version, { classes, hasPictures: isOfImages });
+  return browser(name, shown.version, { classes, hasPictures: isOfImages, at });
 }
 
 /** A preview of a single file: an image, or its beginning as a table or text. */

@@ -1,7 +1,7 @@
 // The description of a dataset: plain text that users can edit.
 
 import { ask, place } from "./api.js";
-import { make, say } from "./elements.js";
+import { count, make, say } from "./elements.js";
 import { problem } from "./words.js";
 
 const MOST = 10_000;
@@ -18,7 +18,7 @@ export function description(name, text) {
     if (moves) button.focus();
   };
   const edit = () => {
-    const field = make("textarea", { id: "description", rows: "6", maxlength: MOST });
+    const field = make("textarea", { id: "description", rows: "6" });
     const errors = make("div");
     const save = make("button", { type: "submit", class: "main" }, "Save");
     const cancel = make("button", { type: "button", on: { click: () => show(true) } }, "Cancel");
@@ -37,9 +37,12 @@ export function description(name, text) {
       event.preventDefault();
       save.disabled = true;
       try {
-        const body = JSON.stringify({ description: field.value.trim() });
+        const written = field.value.trim();
+        const length = [...written].length;
+        if (length > MOST) throw new Error(`Use at most ${count(MOST)} characters in a description. This one has ${count(length)}.`);
+        const body = JSON.stringify({ description: written });
         await ask(place(name, "/description"), { method: "PUT", headers: { "Content-Type": "application/json" }, body });
-        now = field.value.trim();
+        now = written;
         say("Description saved");
         show(true);
       } catch (error) {

@@ -10,28 +10,35 @@ import { problem, sentence } from "./words.js";
 const main = document.getElementById("main");
 const [asking, field, why] = ["asking", "asking-token", "asking-why"].map((id) => document.getElementById(id));
 let asked = 0;
+let shown = null;
 let isClosed = token.get() !== null;
 
-/** Parse the address: `#/` is the list, `#/NAME` a dataset, `#/NAME?version=3` one version. */
+/**
+ * Parse the address: `#/` is the list, `#/NAME` a dataset, `#/NAME?version=3` one version. `folder=train/cat/` or
+ * `class=cat` is what its files are shown of.
+ */
 function route() {
   const [name, query] = location.hash.replace(/^#\/?/, "").split("?");
-  const version = Number(new URLSearchParams(query).get("version"));
-  return { name, version: version > 0 ? version : null };
+  const told = new URLSearchParams(query);
+  const version = Number(told.get("version"));
+  const within = { folder: told.get("folder") ?? "", class: told.get("class") ?? "" };
+  return { name, version: version > 0 ? version : null, within };
 }
 
 async function show({ moves = true } = {}) {
   const mine = ++asked;
-  const { name, version } = route();
+  const { name, version, within } = route();
   main.setAttribute("aria-busy", "true");
   let view;
   try {
-    view = await (name ? card(name, version) : list());
+    view = await (name ? card(name, version, within) : list());
   } catch (error) {
     view = failed(error, name, version);
   }
   if (mine !== asked) return; // another view was asked for meanwhile
   rescue(main);
   main.replaceChildren(view);
+  shown = `${name} ${version}`;
   settle();
   main.removeAttribute("aria-busy");
   document.title = name ? `${name} – datasets` : "Datasets";
@@ -109,5 +116,10 @@ document.addEventListener("changed", (event) => {
 });
 // A file that is dropped beside the card must not replace the page.
 for (const kind of ["dragover", "drop"]) window.addEventListener(kind, (event) => event.preventDefault());
-window.addEventListener("hashchange", () => show());
+window.addEventListener("hashchange", () => {
+  const { name, version, within } = route();
+  const files = main.querySelector(".browser");
+  if (files === null || shown !== `${name} ${version}`) show();
+  else files.dispatchEvent(new CustomEvent("within", { detail: within })); // Back, or another folder of this version
+});
 show({ moves: false });

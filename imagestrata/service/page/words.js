@@ -13,7 +13,6 @@ const SENTENCES = {
   413: "This is larger than the service allows.",
   415: "The service does not accept data of this type.",
   421: "The service is not available at this address. Use the address that its operator gave you.",
-  422: "The service does not understand this request.",
   429: "The service is busy. Try again in a moment.",
   460: "The data was damaged in transit.",
   507: "There is no space left. Delete old versions, or ask the operator of the service for more space.",
@@ -23,7 +22,7 @@ const [LOST, FAILED] = [
   "Something went wrong in the service. Try again. If it happens again, give the request id to its operator.",
 ];
 // For these, the message of the service says what to change.
-const OPEN = [400, 413, 415, 422, 507];
+const OPEN = [400, 413, 415, 507];
 
 /** Whether the version exists but cannot be read. */
 export const isUnreadable = (error) => error.title === "A version cannot be read";
@@ -34,6 +33,7 @@ export function sentence(error, others = {}) {
   if (status === 401) return token.get() ? "This token is unknown or was revoked." : "This service needs a token.";
   if (status === 0) return error.title === "No connection" ? LOST : [error.title, error.message].filter(Boolean).join(". ");
   if (isUnreadable(error)) return "The service cannot read this version, perhaps because a newer release wrote it. Restore an older version, delete this one, or ask the operator to upgrade the service.";
+  if (status === 422) return `The service refused this. ${error.message}`; // its message names what is wrong, such as a name
   return others[status] ?? SENTENCES[status] ?? (status >= 500 ? FAILED : error.message);
 }
 
