@@ -49,10 +49,7 @@ def execute(
     Raises:
         EtlError: Spark failed, or a library is missing; or as ``run`` does.
     """
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr, force=True)
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # or Ctrl-C leaves its traceback
-    logging.getLogger("cassandra").setLevel(logging.CRITICAL)  # our own messages have what matters of its failures
-    with _explained_failures():
+    with _progress_on_stderr(), _explained_failures():
         spark, origin = _session(name, needs_cassandra=needs_cassandra)
         try:
             if needs_cassandra:
@@ -62,10 +59,27 @@ def execute(
             with events_of(spark, name=name.removesuffix(".py"), plan=plan) as events:
                 report = run(spark)
                 events.complete(report)
-            print(json.dumps(asdict(report), ensure_ascii=False) if as_json else str(report), flush=True)
         finally:
             spark.stop()
+    # After Spark has stopped, which may log: the result is the last line.
+    print(json.dumps(asdict(report), ensure_ascii=False) if as_json else str(report), flush=True)
     return 0
+
+
+@contextmanager
+def _progress_on_stderr() -> Iterator[None]:
+    """Print the messages of jobs, until the job ends: another run in this process may have another standard error."""
+    # Our own messages have what matters of failures in these libraries; Ctrl-C leaves a traceback of py4j.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger("cassandra").setLevel(logging.CRITICAL)
+    root, handler = logging.getLogger(), logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    root.setLevel(logging.INFO)
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
 
 
 @contextmanager

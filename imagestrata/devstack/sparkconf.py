@@ -25,6 +25,11 @@ appender.console.name = console
 appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
+# While a session stops, a last heartbeat finds no receiver: a stack trace after a job that has succeeded.
+appender.console.filter.heartbeat.type = RegexFilter
+appender.console.filter.heartbeat.regex = .*Issue communicating with driver in heartbeater.*
+appender.console.filter.heartbeat.onMatch = DENY
+appender.console.filter.heartbeat.onMismatch = NEUTRAL
 """
 # Loggers whose warnings do not matter to a user: no native Hadoop, a loopback host name, a UI port in use, metrics
 # without names in local mode, the driver's notes on a keyspace that it reads for the first time.
