@@ -22,6 +22,8 @@ class ShardReport:
     remarks: list[str]
     fingerprint: str
     source_fingerprint: str
+    is_new: bool = True
+    """False if an earlier run had written all shards, and this one wrote nothing."""
     seconds: float = field(compare=False)
 
     @classmethod
@@ -33,6 +35,7 @@ class ShardReport:
         rejected_by_reason: dict[str, int],
         remarks: list[str],
         seconds: float,
+        is_new: bool = True,
     ) -> "ShardReport":
         """Make the report of published shards."""
         return cls(
@@ -47,6 +50,7 @@ class ShardReport:
             remarks=remarks,
             fingerprint=manifest.fingerprint,
             source_fingerprint=manifest.source_fingerprint,
+            is_new=is_new,
             seconds=seconds,
         )
 
@@ -56,6 +60,12 @@ class ShardReport:
         rejected = f"; {self.rejected:,} rejected ({reasons(self.rejected_by_reason)}), see rejected.csv"
         left_out = rejected if self.rejected else ""
         remarks = "".join(f"; {remark}" for remark in self.remarks)
+        if not self.is_new:
+            return (
+                f"nothing to write: {self.out}/{self.pattern} has {counted(self.images, 'image')} in "
+                f"{counted(self.shards, 'shard')} ({self.bytes / 1e6:,.1f} MB) already; fingerprint "
+                f"{self.fingerprint[:12]}"
+            )
         return (
             f"wrote {counted(self.images, 'image')} into {counted(self.shards, 'shard')} ({self.bytes / 1e6:,.1f} MB) "
             f"as {self.out}/{self.pattern} in {self.seconds:.1f} s{rate}{left_out}{remarks}; "

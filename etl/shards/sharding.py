@@ -72,7 +72,7 @@ def run(spark: SparkSession, *, plan: ShardPlan) -> ShardReport:
         if (before := output.published(tag)) is not None:
             log.info("all shards exist already")
             register_output(spark, driver_storage(spark, plan.out), output.address)
-            return ShardReport.of(before, out=output.address, rejected_by_reason={}, remarks=[],
+            return ShardReport.of(before, out=output.address, rejected_by_reason={}, remarks=[], is_new=False,
                                   seconds=time.monotonic() - started)  # fmt: skip
         _check_tables(spark, images, rows=len(measured))
         made = _made(images, bare, plan=plan, rows=len(measured), stack=stack)

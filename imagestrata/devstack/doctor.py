@@ -131,7 +131,7 @@ def java_runtime() -> Check:
     try:
         runtime = java.find(Environment().site_packages)
     except DevstackError as error:
-        return Check("Java", "error", str(error), "run 'make setup', or set JAVA_HOME to a Java 17")
+        return Check("Java", "error", str(error))
     old = runtime.warning(date.today())
     return Check("Java", "warning" if old else "ok", runtime.describe(), old or "")
 

@@ -269,6 +269,7 @@ class Environment:
 
     def _find_java(self, current: Step) -> java.Java:
         current.ready = True
+        java.check_home()
         try:
             found = java.find(self.site_packages)
         except DevstackError:

@@ -124,13 +124,21 @@ def system_homes(env: Mapping[str, str], folders: Iterable[str]) -> Iterator[Pat
         yield Path(on_path).resolve().parents[1]
 
 
+def check_home(env: Mapping[str, str] = os.environ) -> None:
+    """Raise `JavaError` if JAVA_HOME is set and has no Java: Spark would not start, whatever else is installed."""
+    if (home := env.get("JAVA_HOME")) and not os.access(Path(home) / "bin" / "java", os.X_OK):
+        found = "no bin/java in it" if os.path.isdir(home) else "no such folder"
+        raise JavaError(f"wanted a Java {MAJOR} in JAVA_HOME={home}. Found: {found}. Correct or unset JAVA_HOME.")
+
+
 def find(
     site_packages: Path | None = None,
     *,
     env: Mapping[str, str] = os.environ,
     folders: Iterable[str] = USUAL_FOLDERS,
 ) -> Java:
-    """The Java 17 to use. Raises `JavaError`, which lists other versions, if there is none."""
+    """The Java 17 to use. Raises `JavaError` if there is none, with a list of others, or JAVA_HOME has no Java."""
+    check_home(env)
     chosen = [Path(env["JAVA_HOME"])] if env.get("JAVA_HOME") else []
     wheel = [wheel_home(site_packages)] if site_packages is not None else []
     others: list[str] = []

@@ -28,6 +28,8 @@ from imagestrata.devstack.servers.node import DATACENTER, Node
 from imagestrata.devstack.steps import locked
 
 START_TIMEOUT_S = 120.0
+LEAST_ROOM = 250_000_000
+"""The free bytes that a node needs to start: its commit log, its system tables, and a first flush."""
 MAX_NODES = 3
 # Another process may take a free port before the node starts.
 START_ATTEMPTS = 3
@@ -157,7 +159,7 @@ class Cassandra:
         Raises:
             PortError: Another process uses a port.
             JavaError: There is no Java 17.
-            NodeError: A node does not start. The nodes that this call started are stopped.
+            NodeError: The disk is full, or a node does not start. The nodes that this call started are stopped.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         with locked(self.folder / "lock", timeout_s=START_TIMEOUT_S * self._nodes, what=f"Cassandra in {self.folder}"):
@@ -167,6 +169,7 @@ class Cassandra:
                     release_version(node.host, node.port, auth=node.auth, tls=self._tls)
                 self._write_note()
                 return False
+            check_room(self.folder, shutil.disk_usage(self.folder).free, nodes=self._nodes)
             java_home = java.find(_site_packages()).home
             class_path = jars.paths("cassandra")
             for attempt in range(START_ATTEMPTS):
@@ -311,6 +314,16 @@ class Cassandra:
             time.sleep(0.1)
         version = release_version(node.host, node.port, auth=node.auth, tls=self._tls)
         progress(f"Cassandra {version} answers")
+
+
+def check_room(folder: Path, free: int, *, nodes: int) -> None:
+    """Raise `NodeError` if a disk with this many free bytes is too full for a server that is to start."""
+    wanted = nodes * LEAST_ROOM
+    if free < wanted:
+        raise NodeError(
+            f"Wanted {wanted / 1e6:,.0f} MB of free space for Cassandra in {folder}. Found: {free / 1e6:,.0f} MB. Free "
+            "some, or use a folder on another disk with --data."
+        )
 
 
 def _tell(progress: Callable[[str], None], number: int, text: str) -> None:

@@ -70,7 +70,9 @@ def test_existing_shards_are_refused_resumed_or_replaced(
     out = Path(shutil.copytree(whole, tmp_path / "out"))
     before = times(out)
     assert "Wanted a folder without shards at " in said(spark, plan(root, out), OutputExistsError)
-    assert job.run(spark, plan=plan(root, out, resume=True)).images == 20
+    again = job.run(spark, plan=plan(root, out, resume=True))
+    assert (again.images, again.is_new) == (20, False)
+    assert str(again).startswith(f"nothing to write: {out}/")
     assert times(out) == before
     others = plan(root, out, seed=1, resume=True)
     assert "Found: complete shards of others" in said(spark, others, OutputExistsError)

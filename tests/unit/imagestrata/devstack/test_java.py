@@ -98,3 +98,12 @@ def test_a_missing_java_is_reported_in_one_line(tmp_path: Path) -> None:
     assert "\n" not in str(error.value)
     with pytest.raises(JavaError, match="Found: no Java at all"):
         java.find(tmp_path, env={}, folders=[])
+
+
+def test_a_java_home_without_java_is_named_although_another_java_is_there(tmp_path: Path) -> None:
+    fake_java(tmp_path / "jvm" / "a", "17.0.15")
+    (tmp_path / "empty").mkdir()
+    for name, found in (("nope", "no such folder"), ("empty", "no bin/java in it")):
+        home = tmp_path / name
+        with pytest.raises(JavaError, match=f"JAVA_HOME={home}. Found: {found}. Correct or unset JAVA_HOME"):
+            java.find(env={"JAVA_HOME": str(home)}, folders=[f"{tmp_path}/jvm/*"])

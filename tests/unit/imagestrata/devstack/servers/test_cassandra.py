@@ -9,7 +9,7 @@ import pytest
 from imagestrata.devstack import DevstackError, NodeError, PortError
 from imagestrata.devstack.commands import main
 from imagestrata.devstack.servers import ports
-from imagestrata.devstack.servers.cassandra import Cassandra
+from imagestrata.devstack.servers.cassandra import Cassandra, check_room
 
 
 def test_bad_arguments_are_refused_before_anything_starts(tmp_path: Path) -> None:
@@ -19,6 +19,12 @@ def test_bad_arguments_are_refused_before_anything_starts(tmp_path: Path) -> Non
         assert refused.value.code == 2
     with pytest.raises(NodeError, match="1 to 3 nodes"):
         Cassandra(tmp_path, nodes=0)
+
+
+def test_a_full_disk_is_named_before_a_node_starts(tmp_path: Path) -> None:
+    check_room(tmp_path, 250_000_000, nodes=1)
+    with pytest.raises(NodeError, match=rf"Wanted 750 MB of free space .* {tmp_path}\. Found: 250 MB\. Free some"):
+        check_room(tmp_path, 250_000_000, nodes=3)
 
 
 def test_data_of_other_settings_are_refused(tmp_path: Path) -> None:
