@@ -69,9 +69,8 @@ def execute(
 @contextmanager
 def _progress_on_stderr() -> Iterator[None]:
     """Print the messages of jobs, until the job ends: another run in this process may have another standard error."""
-    # Our own messages have what matters of failures in these libraries; Ctrl-C leaves a traceback of py4j.
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    logging.getLogger("cassandra").setLevel(logging.CRITICAL)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # or Ctrl-C leaves its traceback
+    logging.getLogger("cassandra").setLevel(logging.CRITICAL)  # our own messages have what matters of its failures
     root, handler = logging.getLogger(), logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(message)s"))
     root.setLevel(logging.INFO)
