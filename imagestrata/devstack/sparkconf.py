@@ -25,9 +25,10 @@ appender.console.name = console
 appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
-# While a session stops, a last heartbeat finds no receiver: a stack trace after a job that has succeeded.
+# On a busy machine, a local executor that registers again looks for a scheduler that only clusters have, and a last
+# heartbeat finds a session that has stopped. Spark ignores both, with stack traces that end in HeartbeatReceiver.
 appender.console.filter.heartbeat.type = RegexFilter
-appender.console.filter.heartbeat.regex = .*Issue communicating with driver in heartbeater.*
+appender.console.filter.heartbeat.regex = .*(Issue communicating with driver in heartbeater|Ignoring error).*
 appender.console.filter.heartbeat.onMatch = DENY
 appender.console.filter.heartbeat.onMismatch = NEUTRAL
 """

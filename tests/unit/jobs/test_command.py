@@ -1,5 +1,6 @@
 """Which Cassandra a job uses, and its messages about it."""
 
+import logging
 import os
 import sys
 
@@ -66,6 +67,7 @@ def test_without_pyspark_a_job_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
     monkeypatch.setitem(sys.modules, "py4j.protocol", None)
+    handlers = logging.getLogger().handlers[:]
     try:
         code = split.main(argv)
     except SystemExit as stopped:
@@ -73,3 +75,4 @@ def test_without_pyspark_a_job_says_what_to_install(
     assert code == 1
     wanted = "split.py: Wanted the library pyspark. Found: it is not installed. Run: pip install 'imagestrata[spark]'"
     assert capsys.readouterr().err.splitlines()[-1] == wanted
+    assert logging.getLogger().handlers == handlers  # or a later run would log to this one's standard error

@@ -29,6 +29,7 @@ def test_defaults_are_rewritten_only_when_they_change(tmp_path: Path) -> None:
 
     assert write()
     assert not write()
+    assert "Issue communicating with driver in heartbeater" in (tmp_path / "pyspark/conf/log4j2.properties").read_text()
     assert write({"spark.imagestrata.source": "/data/my tree"})
     text = (tmp_path / "pyspark/conf/spark-defaults.conf").read_text()
     assert text.index("spark.master") < text.index("spark.jars") < text.index("spark.imagestrata.source /data/my tree")
