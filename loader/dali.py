@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from loader.adapters.pictures import decoded_picture, is_read_by_dali
 from loader.adapters.undecodable import decode_error
 from loader.batch import Batch
-from loader.errors import TableError, require
+from loader.errors import DecodeError, TableError, require
 from loader.order.delivery import Position
 
 _DALI_TYPES = {"bool": "BOOL", "int32": "INT32", "int64": "INT64", "float32": "FLOAT", "float64": "FLOAT64"}
@@ -109,13 +109,15 @@ class EpochReader:
 
     def undecodable(self, batch: Batch) -> dict[int, Exception]:
         """Why images of a batch, by their places, cannot be decoded. What only DALI cannot is not given to it again."""
-        errors = {}
+        errors: dict[int, Exception] = {}
         for place, (image, file) in enumerate(zip(batch.images, self._files(batch), strict=True)):
             if file is image and not _is_decodable(image):
                 self.failed.add(hash(image))
                 file = _pnm(image)
             if isinstance(file, Exception):
                 errors[place] = file
+            elif file is not image and not _is_decodable(file):
+                errors[place] = DecodeError("which DALI cannot take: it limits the sides of images")
         return errors
 
     def _files(self, batch: Batch) -> list[bytes | Exception]:

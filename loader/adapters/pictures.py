@@ -12,7 +12,7 @@ from loader.options import check_choice
 
 _USUAL_FRAMES = (0xC0, 0xC1, 0xC2)  # of a JPEG: baseline, extended, progressive
 _NO_FRAMES = (0xC4, 0xC8, 0xCC)
-_IS_ANIMATED, _HAS_EXIF = 0x02, 0x08  # flags of a WebP
+_UNUSUAL_IN_WEBP = {b"ANIM", b"ANMF", b"EXIF"}
 _PLAIN_PNM = re.compile(rb"P[56]\s\d+\s\d+\s255\s")
 
 
@@ -42,8 +42,7 @@ def is_read_by_dali(image: bytes) -> bool:
         if image[:8] == b"\x89PNG\r\n\x1a\n":
             return all(map(_is_usual, _exif_of_png(image)))
         if image[:4] == b"RIFF" and image[8:12] == b"WEBP":
-            is_plain = image[12:16] in (b"VP8 ", b"VP8L")
-            return is_plain or (image[12:16] == b"VP8X" and not image[20] & (_IS_ANIMATED | _HAS_EXIF))
+            return _UNUSUAL_IN_WEBP.isdisjoint(_chunks_of_webp(image))
         return _PLAIN_PNM.match(image) is not None
     except (IndexError, struct.error):  # truncated
         return False
@@ -69,6 +68,14 @@ def _exif_of_png(image: bytes) -> Iterator[bytes]:
         if kind == b"eXIf":
             yield image[at + 8 : at + 8 + length]
         at += 12 + length
+
+
+def _chunks_of_webp(image: bytes) -> Iterator[bytes]:
+    at = 12
+    while at < len(image):
+        kind, length = struct.unpack_from("<4sI", image, at)
+        yield kind
+        at += 8 + length + length % 2
 
 
 def _is_usual(exif: bytes) -> bool:

@@ -21,7 +21,7 @@ from formats.pictures.decoding import decode
 from imagestrata.service.server.sheets import preview
 from loader.adapters.pictures import is_read_by_dali
 from loader.shards import RemoteDataset, make_client, upload_cv_dataset
-from tests.support.picture_kinds import Kind, Pixels, kinds, saved
+from tests.support.picture_kinds import Kind, Pixels, kinds, png, saved
 
 KINDS = kinds()
 NAMES = [f"{number:03}" for number in range(len(KINDS))]
@@ -255,3 +255,19 @@ def test_the_documentation_has_the_table_of_these_files(wanted: dict[str, Pixels
     text = PAGE.read_text(encoding="utf-8")
     start, end = "<!-- table: begin -->\n", "<!-- table: end -->\n"
     assert text[text.index(start) + len(start) : text.index(end)].strip().splitlines() == list(rows(wanted))
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [(png(np.zeros((1, 1_100_000), np.uint8), colour=0), "limits the sides"), (b"no picture", "no picture of these")],
+)
+def test_an_image_that_dali_cannot_take_is_named_or_skipped(data: bytes, reason: str, tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    for name, file in (("1", KINDS[0].data), ("2", data)):
+        (tmp_path / "a" / f"{name}.png").write_bytes(file)
+    with loader.FolderSource(loader.open_folder(tmp_path), batch_size=2) as source:
+        make = partial(loader.ClassificationIterator, source, size=8, train=True)
+        with pytest.raises(loader.DecodeError, match=rf"Wanted a picture as image .*position \d.*{reason}"):
+            list(make())
+        assert sum(len(images) for images, _ in make(on_undecodable="skip")) == 1
+        assert [reason in one.reason for one in source.skipped] == [True]
