@@ -3,14 +3,14 @@
 examples:
   training/loop_read.py --data-table imagenette.data_train --rows-fn train.rows
   training/loop_read.py --split splits/imagenette --index 0 --decode
-  training/loop_read.py --data-table imagenette.data_train --rows-fn train.rows --use-gpu
+  training/loop_read.py --data-table imagenette.data_train --rows-fn train.rows --device cuda
   training/loop_read.py --reader file --file-root /data/imagenette/train
   training/loop_read.py --reader s3 --shards s3://bucket/imagenette-train
   training/loop_read.py --reader shards --shards /scratch/imagenette-train
   torchrun --nproc_per_node=2 training/loop_read.py --data-table imagenette.data_train --rows-fn train.rows
 
 Every image is read once per epoch, over all processes, through a DALI pipeline into host memory, or into GPU memory
-with --use-gpu; --decode also decodes it. "s3" is the loader's reader for shards, on S3 or in a folder. "file" and
+with --device cuda; --decode also decodes it. "s3" is the loader's reader for shards, on S3 or in a folder. "file" and
 "shards" are DALI's own readers, fn.readers.file and fn.readers.webdataset for shards in a local folder, for comparison.
 MB are a million bytes of the files as they were ingested.
 
@@ -43,8 +43,17 @@ from rich.console import Console
 from rich.progress import track
 
 import loader
-from formats.command_line import Parser, command, port
+from formats.command_line import command
 from formats.local_node import described, hosts_of_script
+from training.command_line import (
+    DEVICES,
+    ScriptParser,
+    add_batch_size,
+    add_cassandra,
+    add_device,
+    add_split,
+    add_workers,
+)
 from training.errors import TrainingError
 
 READERS = ("cassandra", "s3", "file", "shards")
@@ -68,7 +77,7 @@ class LoopOptions:
     shards: str | None = None
     hosts: tuple[str, ...] | None = None
     port: int | None = None
-    use_gpu: bool = False
+    device: str = "cpu"
     decode: bool = False
     batch_size: int = 128
     workers: int = 4
@@ -90,6 +99,8 @@ class LoopOptions:
             raise ValueError(f"Wanted --split or --rows-fn, or --reader file with --file-root. Found: {names}")
         if self.data_table and not self.rows_fn:
             raise ValueError("Wanted --data-table with --rows-fn. Found: only --data-table")
+        if self.device not in DEVICES:
+            raise ValueError(f"Wanted --device as one of {', '.join(DEVICES)}. Found: {self.device}")
         for name in ("batch_size", "workers", "epochs"):
             if getattr(self, name) < 1:
                 raise ValueError(f"Wanted --{name.replace('_', '-')} of 1 or more. Found: {getattr(self, name)}")
@@ -121,23 +132,22 @@ class Epoch:
 
 def parse_args(argv: Sequence[str] | None = None) -> LoopOptions:
     """Parse a command line; exit with 2 for bad options."""
-    parser = Parser("loop_read.py", manual=__doc__)
+    parser = ScriptParser("loop_read.py", manual=__doc__)
     add = parser.add_argument
     add("--reader", choices=READERS, help="(default: cassandra)")
-    add("--split", "--split-fn", metavar="PLACE", help="a split folder or a split dictionary (.pckl)")
-    add("--index", type=int, metavar="N", help="the number of the split (default: 0)")
-    add("--rows-fn", metavar="FOLDER", help="a row list of jobs/cache_rows.py")
-    add("--data-table", metavar="KS.TABLE", help="the table of its images (default: as in the row list)")
+    add_split(add)
+    add("--index", "--train-index", type=int, metavar="N", dest="index", help="the number of the split (default: 0)")
+    add("--rows-fn", "--train-rows-fn", metavar="FOLDER", dest="rows_fn", help="a row list of jobs/cache_rows.py")
+    add("--data-table", "--train-data-table", metavar="KS.TABLE", dest="data_table",
+        help="the table of its images (default: as in the row list)")  # fmt: skip
     add("--file-root", metavar="DIR", help="a tree of class folders, for --reader file")
-    add("--shards", metavar="PLACE", help="a folder, or s3://bucket/prefix, for --reader s3 and --reader shards")
-    add("--hosts", type=_hosts, metavar="HOST,...", help="contact points of Cassandra (default: the one that "
-        "`imagestrata up` started, otherwise 127.0.0.1)")  # fmt: skip
-    add("--port", type=port, metavar="N", help="its port (default: that of `imagestrata up`, otherwise 9042)")
-    add("--use-gpu", action="store_true", help="copy the images into the GPU memory of each process")
+    add("--shards", "--train-shards", metavar="PLACE", dest="shards",
+        help="a folder, or s3://bucket/prefix, for --reader s3 and --reader shards")  # fmt: skip
+    add_cassandra(add)
+    add_device(add, usual="cpu")
     add("--decode", action=argparse.BooleanOptionalAction, help="decode the images (default: --no-decode)")
-    add("--bs", "--batch-size", type=int, metavar="N", dest="batch_size",
-        help="images of a batch of each process (default: %(default)s)")  # fmt: skip
-    add("-j", "--workers", type=int, metavar="N", help="threads of DALI (default: 4)")
+    add_batch_size(add)
+    add_workers(add)
     add("--epochs", type=int, metavar="N", help="passes over all images (default: 10)")
     add("--json", action="store_true", help="print the figures as one JSON object on the last line")
     parser.set_defaults(**{field.name: field.default for field in fields(LoopOptions)})
@@ -145,10 +155,6 @@ def parse_args(argv: Sequence[str] | None = None) -> LoopOptions:
         return LoopOptions(**vars(parser.parse_args(argv)))
     except ValueError as error:
         parser.error(str(error))
-
-
-def _hosts(text: str) -> tuple[str, ...]:
-    return tuple(filter(None, text.split(",")))
 
 
 def run(options: LoopOptions, *, rank: int, world_size: int, device_id: int | None, gather: Gather) -> list[Epoch]:
@@ -326,15 +332,20 @@ def _say(text: str, options: LoopOptions) -> None:
     print(text, file=sys.stderr if options.json else sys.stdout, flush=True)
 
 
+def _finds_gpu() -> bool:
+    return bool(importlib.import_module("torch").cuda.is_available())
+
+
 @contextmanager
 def _processes(options: LoopOptions) -> Iterator[tuple[int, int, int | None, Gather]]:
     """Rank, world size, GPU, and a function that gathers numbers; torch is needed only for several processes."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        yield 0, 1, 0 if options.use_gpu else None, lambda numbers: [list(numbers)]
+        has_gpu = options.device == "cuda" or (options.device == "auto" and _finds_gpu())
+        yield 0, 1, 0 if has_gpu else None, lambda numbers: [list(numbers)]
         return
     from training.ranks import ranks
 
-    with ranks("cuda" if options.use_gpu else "cpu") as ours:
+    with ranks(options.device) as ours:
         yield ours.rank, ours.world_size, ours.device_id, ours.each
 
 

@@ -5,7 +5,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
-from formats.command_line import Parser, port
+from training.command_line import (
+    ScriptParser,
+    add_batch_size,
+    add_cassandra,
+    add_device,
+    add_split,
+    add_workers,
+)
 
 MANUAL = """Train a torchvision classifier from Cassandra, shards or class folders, on CPUs or any number of GPUs.
 
@@ -158,7 +165,7 @@ class TrainOptions:
 
 def parse_args(argv: Sequence[str] | None = None) -> TrainOptions:
     """Parse a command line; exit with 2 for bad options."""
-    parser = Parser("train.py", manual=MANUAL)
+    parser = ScriptParser("train.py", manual=MANUAL)
     groups = {"images": _data, "model": _model, "training": _training, "devices": _devices, "results": _results}
     for name, fill in groups.items():
         fill(parser.add_argument_group(name).add_argument)
@@ -183,7 +190,7 @@ def _data(add: Callable[..., Any]) -> None:
         choices=("top",),
         help="top: use the topmost folders as classes even if the classes seem to be deeper",
     )
-    add("--split", "--split-fn", metavar="PLACE", help="a split folder or a split dictionary (.pckl)")
+    add_split(add)
     add("--train-index", **_WHOLE, help="the split to train on (default: 0)")
     add("--val-index", **_WHOLE, help="the split to validate on (default: 1)")
     for side in ("train", "val"):
@@ -208,17 +215,7 @@ def _data(add: Callable[..., Any]) -> None:
     )
     add("--validate-on-training", action="store_true", help="allow the same images for training and validation")
     add("--classes", **_WHOLE, help="the outputs of the model (default: the number of classes in the data)")
-    add(
-        "--hosts",
-        type=_hosts,
-        metavar="HOST,...",
-        help="contact points of Cassandra (default: the one that `imagestrata up` started, otherwise 127.0.0.1)",
-    )
-    add("--port", type=port, metavar="N", help="its port (default: that of `imagestrata up`, otherwise 9042)")
-
-
-def _hosts(text: str) -> tuple[str, ...]:
-    return tuple(filter(None, text.split(",")))
+    add_cassandra(add)
 
 
 _VERBS = {"train": "train", "val": "validate"}
@@ -246,14 +243,7 @@ def _model(add: Callable[..., Any]) -> None:
 
 def _training(add: Callable[..., Any]) -> None:
     add("--epochs", **_WHOLE, help="passes over the images (default: %(default)s)")
-    add(
-        "-b",
-        "--b",
-        "--batch-size",
-        **_WHOLE,
-        dest="batch_size",
-        help="images of a step on each rank (default: %(default)s)",
-    )
+    add_batch_size(add)
     add(
         "--lr",
         "--learning-rate",
@@ -275,8 +265,8 @@ def _training(add: Callable[..., Any]) -> None:
 
 
 def _devices(add: Callable[..., Any]) -> None:
-    add("--device", choices=("auto", "cpu", "cuda"), help="(default: cuda if there is a GPU)")
-    add("-j", "--workers", **_WHOLE, help="threads of DALI on each rank (default: %(default)s)")
+    add_device(add, usual="auto, a GPU if there is one")
+    add_workers(add)
     add("--dali_cpu", "--dali-cpu", action="store_true", help="decode on the CPU even if the model is on a GPU")
     add("--opt-level", choices=("O0", "O1", "O2"), help="precision, see above (default: O0)")
     add("--loss-scale", metavar="N", help="see above (default: dynamic)")

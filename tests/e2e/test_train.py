@@ -288,6 +288,22 @@ def test_a_signal_during_validation_ends_it_and_keeps_the_epoch(
     assert "nothing is left to train: 2 of 2 epochs are complete\n" in run([*usual, "--resume"], tmp_path)
 
 
+def test_under_torchrun_a_wrong_option_is_one_line() -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc_per_node=3",
+        str(SCRIPT),
+        "--split=s",
+        "--nonsense",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    lines = [line for line in (done.stdout + done.stderr).splitlines() if line.startswith("train.py:")]
+    assert lines == ["train.py: error: unknown option --nonsense. See train.py --help."]
+    assert done.returncode == 1  # torchrun's own
+
+
 def test_torchrun_saves_and_ends_on_a_signal(data: Data, tmp_path: Path) -> None:
     usual = [*data.files, *SMALL, "--b", "4", "--print-freq=1", "--epochs", "50"]
     process = start(usual, tmp_path, ranks=2)

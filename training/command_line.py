@@ -1,0 +1,64 @@
+"""The parser of train.py and loop_read.py, and the options that both have, under the same names."""
+
+import argparse
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+from formats.command_line import Parser, port
+
+_WAIT_SECONDS = 30.0
+"""How long a process waits for the one that prints. torchrun ends all when the first one ends."""
+
+DEVICES = ("auto", "cpu", "cuda")
+
+
+class ScriptParser(Parser):
+    """The parser of a script that torchrun may start: of all its processes on a machine, the first prints an error."""
+
+    def exit(self, status: int = 0, message: str | None = None) -> Any:
+        """End the process."""
+        if status and "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("LOCAL_RANK", "0") != "0":
+            time.sleep(_WAIT_SECONDS)
+            message = None
+        super().exit(status, message)
+
+
+def add_split(add: Callable[..., Any]) -> None:
+    """A split, as both scripts read one."""
+    add("--split", "--split-fn", metavar="PLACE", help="a split folder or a split dictionary (.pckl)")
+
+
+def add_cassandra(add: Callable[..., Any]) -> None:
+    """Where Cassandra is."""
+    add(
+        "--hosts",
+        type=_hosts,
+        metavar="HOST,...",
+        help="contact points of Cassandra (default: the one that `imagestrata up` started, otherwise 127.0.0.1)",
+    )
+    add("--port", type=port, metavar="N", help="its port (default: that of `imagestrata up`, otherwise 9042)")
+
+
+def add_batch_size(add: Callable[..., Any]) -> None:
+    """Images of a batch; the older name of loop_read.py, too."""
+    names = ("-b", "--b", "--batch-size")
+    whole: dict[str, Any] = {"type": int, "metavar": "N", "dest": "batch_size"}
+    add(*names, **whole, help="images of a batch of each process (default: %(default)s)")
+    add("--bs", **whole, help=argparse.SUPPRESS)
+
+
+def add_device(add: Callable[..., Any], *, usual: str) -> None:
+    """The device, and the older name of loop_read.py for a GPU; ``usual`` says what the default means."""
+    add("--device", choices=DEVICES, help=f"where batches go: the CPU, or a GPU for each process (default: {usual})")
+    add("--use-gpu", action="store_const", const="cuda", dest="device", help=argparse.SUPPRESS)
+
+
+def add_workers(add: Callable[..., Any]) -> None:
+    """Threads of DALI."""
+    add("-j", "--workers", type=int, metavar="N", help="threads of DALI in each process (default: %(default)s)")
+
+
+def _hosts(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, text.split(",")))
