@@ -95,7 +95,7 @@ class Source:
     count towards ``max_missing``.
 
     A pickled source has its options (with any passwords), its split and the loaded state. After unpickling, it starts
-    from that state.
+    from that state, or is closed if it was closed.
 
     Args:
         split: What is read.
@@ -146,11 +146,11 @@ class Source:
     def __reduce__(self) -> tuple[Any, ...]:
         self._check_ranks()  # a spawned worker has no torch.distributed to compare with
         state = None if self.plan.loaded is None else self.plan.loaded.to_dict()
-        return _again, (self._remake, {}, state, self._has_detected_ranks)
+        return _again, (self._remake, {}, state, self._has_detected_ranks, self._engine.is_closed)
 
     def again(self, **changes: Any) -> Self:
         """A source that has not begun, with the same options except for the changes, and with the state that is loaded
-        now.
+        now. That of a closed source is closed.
         """
         _, (remake, _, *more) = self.__reduce__()
         made: Self = _again(remake, changes, *more)
@@ -432,6 +432,10 @@ class Source:
         self._ahead.drop()
         self._closing()
 
+    def at_close(self, close: Callable[[], None], /) -> None:
+        """Let `close` call this too; raises `ClosedError` if the source is closed. It must not refer to the source."""
+        self._engine.at_close(close)
+
     def __enter__(self) -> Self:
         return self
 
@@ -502,10 +506,16 @@ def _epochs(plan: Plan, epoch: int, is_followed: bool, offset: int, every: int) 
 
 
 def _again(
-    remake: Callable[..., Source], changes: Mapping[str, Any], state: Mapping[str, Any] | None, is_detected: bool
+    remake: Callable[..., Source],
+    changes: Mapping[str, Any],
+    state: Mapping[str, Any] | None,
+    is_detected: bool,
+    is_closed: bool = False,
 ) -> Any:
     source = remake(**changes)
     source._has_detected_ranks = is_detected
     if state is not None:
         source.load_state_dict(state)
+    if is_closed:
+        source.close()
     return source

@@ -11,10 +11,11 @@ from typing import Any, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, get_worker_info
 
 from formats.pictures import Orientation
 from loader.adapters.collation import Sample
+from loader.adapters.passes import Passes
 from loader.adapters.pictures import check_orientation, decoded_picture
 from loader.adapters.undecodable import decode_error
 from loader.batch import Batch
@@ -26,6 +27,7 @@ from loader.errors import OptionError
 from loader.folder.files import FileFetcher
 from loader.folder.folders import Folder
 from loader.options import check_int, check_seconds
+from loader.prefetch.closing import closed
 from loader.prefetch.engine import FetchEngine
 from loader.prefetch.fetcher import Fetcher
 from loader.prefetch.split_batches import batcher_of, read_batch
@@ -125,6 +127,8 @@ class ImageDataset(Dataset[Any]):
             "max_in_flight": check_int("max_in_flight", max_in_flight, 1),
             "timeout": check_seconds("timeout", timeout),
         }
+        self._passes = Passes()  # shared with workers, for `close`
+        self._is_closed = False
         self._begin()
 
     def _begin(self) -> None:
@@ -175,8 +179,11 @@ class ImageDataset(Dataset[Any]):
         return [Sample(sample) for sample in zip(*columns, strict=True)] if len(columns) > 1 else images
 
     def close(self) -> None:
-        """Close this process's connections. You may call it twice. Reading raises `ClosedError` afterwards."""
-        self._engine().close()
+        """Close the connections. You may call it twice. Reading raises `ClosedError` afterwards, also in workers."""
+        if not self._is_closed:
+            self._engine().close()
+            self._passes.close()
+            self._is_closed = True
 
     def __enter__(self) -> Self:
         return self
@@ -199,7 +206,9 @@ class ImageDataset(Dataset[Any]):
         return image if self.transform is None else self.transform(image)
 
     def _engine(self) -> FetchEngine:
-        """The engine of this process, which connects when it first reads."""
+        """The engine of this process, which connects when it first reads. Raises `ClosedError` after `close`."""
+        if self._is_closed or (get_worker_info() is not None and self._passes.is_closed):
+            raise closed()
         if (own := self._engines.get(os.getpid())) is None:
             batcher = batcher_of(self.split, batch_size=sys.maxsize)  # each request is one batch
             own = FetchEngine(self._make_fetcher, batcher, on_missing="raise", **self._options)

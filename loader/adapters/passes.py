@@ -30,7 +30,8 @@ from loader.errors import DeliveryError
 
 _KEPT = 256  # passes that are remembered: workers join within seconds
 _POLL_SECONDS = 0.01
-_LENGTH_BYTES = 8
+_NUMBER_BYTES = 8
+"""The shared memory begins with two numbers: how often something was closed, and the length of the ledgers."""
 
 Birth: TypeAlias = tuple[str, int, int]
 """How a process was started ("fork", or as a "copy"), by which thread of its parent, and that thread's count."""
@@ -101,11 +102,13 @@ class Pass:
 class Ledger:
     """The passes that one process has begun, with its workers. No I/O."""
 
-    def __init__(self, following: int | None = None, loads: int = 0) -> None:
+    def __init__(self, following: int | None = None, loads: int = 0, is_closed: bool = False) -> None:
         self.following = following
         """The epoch of the next pass; None: the source's first."""
         self.loads = loads
         """How often a state was loaded."""
+        self.is_closed = is_closed
+        """Whether what the passes read was closed in the main process."""
         self._passes: list[tuple[Team, int, list[int]]] = []  # team, epoch, numbers of the workers that have joined
 
     def begin(self, team: Team | None, number: int, *, first_epoch: int, epoch: int | None = None) -> Pass:
@@ -137,13 +140,13 @@ class Ledger:
     def to_json(self) -> list[Any]:
         """The form that `from_json` reads."""
         passes = [[one.seed, one.count, one.birth, one.turn, epoch, joined] for one, epoch, joined in self._passes]
-        return [self.following, self.loads, passes]
+        return [self.following, self.loads, self.is_closed, passes]
 
     @classmethod
     def from_json(cls, found: list[Any]) -> "Ledger":
         """Read what `to_json` returned."""
-        following, loads, passes = found
-        ledger = cls(following, loads)
+        following, loads, is_closed, passes = found
+        ledger = cls(following, loads, is_closed)
         ledger._passes = [
             (Team(seed, count, (birth[0], birth[1], birth[2]), turn), epoch, joined)
             for seed, count, birth, turn, epoch, joined in passes
@@ -166,6 +169,7 @@ class Passes:
         self._base: tuple[int | None, int] = (None, 0)  # the start of a new ledger
         self._copies: dict[int, int] = {}  # by the thread that made them for processes it has started
         self._copied: tuple[Birth, int] | None = None  # as which copy this was made, and for which process
+        self._closings, self._is_closed = bytes(_NUMBER_BYTES), False  # as last seen
         self._turns = (0, 0)  # the process, and the passes that it has begun
         self._hold(os.memfd_create("imagestrata-passes") if hasattr(os, "memfd_create") else _unnamed_file())
 
@@ -190,6 +194,24 @@ class Passes:
         """How many times states were loaded in the process that the workers belong to."""
         with self._ledger() as ledger:
             return ledger.loads
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called in the process that the workers belong to. Cheap enough for every sample."""
+        closings = os.pread(self._fd, _NUMBER_BYTES, 0)
+        if closings != self._closings:  # in this process, or in another one that has the same memory
+            with self._ledger() as ledger:
+                self._is_closed = ledger.is_closed
+            self._closings = closings
+        return self._is_closed
+
+    def close(self) -> None:
+        """Let the workers of this process know that what they read was closed. Does nothing in a worker."""
+        if get_worker_info() is None:
+            with self._ledger() as ledger:
+                ledger.is_closed = True
+                closings = int.from_bytes(os.pread(self._fd, _NUMBER_BYTES, 0), "little")
+                os.pwrite(self._fd, (closings + 1).to_bytes(_NUMBER_BYTES, "little"), 0)
 
     def restart(self, epoch: int | None, *, is_load: bool = False) -> int:
         """Make the next pass this epoch; None: the source's first. Returns how many times states were loaded."""
@@ -239,6 +261,8 @@ class Passes:
 
     def _hold(self, fd: int) -> None:
         os.set_inheritable(fd, False)
+        if os.fstat(fd).st_size == 0:
+            os.pwrite(fd, bytes(2 * _NUMBER_BYTES), 0)
         self._fd = fd
         self._close = weakref.finalize(self, os.close, fd)
         self._close.atexit = False
@@ -252,12 +276,12 @@ class Passes:
             # A lock of the process, which the system releases if the process is killed.
             fcntl.lockf(self._fd, fcntl.LOCK_EX)
             try:
-                length = int.from_bytes(os.pread(self._fd, _LENGTH_BYTES, 0), "little")
-                found = json.loads(os.pread(self._fd, length, _LENGTH_BYTES)) if length else {}
+                length = int.from_bytes(os.pread(self._fd, _NUMBER_BYTES, _NUMBER_BYTES), "little")
+                found = json.loads(os.pread(self._fd, length, 2 * _NUMBER_BYTES)) if length else {}
                 ledger = Ledger.from_json(found[owner]) if owner in found else Ledger(*self._base)
                 yield ledger
                 text = json.dumps(found | {owner: ledger.to_json()}).encode()
-                os.pwrite(self._fd, len(text).to_bytes(_LENGTH_BYTES, "little") + text, 0)
+                os.pwrite(self._fd, len(text).to_bytes(_NUMBER_BYTES, "little") + text, _NUMBER_BYTES)
             finally:
                 fcntl.lockf(self._fd, fcntl.LOCK_UN)
 

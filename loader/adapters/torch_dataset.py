@@ -17,6 +17,7 @@ from loader.batch import Batch
 from loader.errors import DeliveryError, LoaderError, OptionError, StateError
 from loader.options import check_bools, check_choice, check_int, name_of
 from loader.order.delivery import Position
+from loader.prefetch.closing import closed
 from loader.source import Source, check_source
 
 _FORMAT = 1
@@ -45,7 +46,7 @@ class TorchDataset(IterableDataset[Any]):
     come in the order of the epoch for any number of workers. All workers of a pass must read the same epoch: a pass in
     which they do not, or in which one has not started within the source's ``timeout``, ends with `DeliveryError`. What
     a worker skips is recorded in that worker, not in the main process. Where nothing is left of a batch (PARTIAL), the
-    worker delivers its next one.
+    worker delivers its next one. When the source is closed, workers raise `ClosedError`, also those that run already.
 
     **accelerate.** ``prepare`` would divide a rank's share again and lose the rest. Use ``sharded=True`` and a
     DataLoader without ``prepare``; or use `ImageDataset`, which works with it. Several processes raise `OptionError`
@@ -103,6 +104,7 @@ class TorchDataset(IterableDataset[Any]):
         self._loads = 0
         self._resumed: tuple[int, int] | None = None
         self._passes = Passes()
+        source.at_close(self._passes.close)
         self._begun: Pass | None = None
         self._stands: tuple[int, int] | None = None
         self._position.leave()  # workers deliver batches that the source does not see
@@ -235,6 +237,8 @@ class TorchDataset(IterableDataset[Any]):
         before: Batch | None = None
         offset = step - position.plan.first_step(epoch)
         for batch in source.batches(epoch, offset=offset, every=count, reader=position):
+            if self._own is not None and self._passes.is_closed:
+                raise closed()
             self._stands = epoch, batch.step + count
             position.note(epoch, batch.step + 1, of=of)
             if self._transform is None:

@@ -14,6 +14,11 @@ class Closing:
         self._is_closed = False
         self._at_close: list[Callable[[], None]] = []
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed."""
+        return self._is_closed
+
     def close(self) -> None:
         """End all reads and connections; streams that are being read raise `ClosedError`. You may call it twice."""
         with self._lock:

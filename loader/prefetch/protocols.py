@@ -60,6 +60,11 @@ class Engine(Protocol):
         """The counters of all streams."""
         ...
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed."""
+        ...
+
     def connect(self) -> None:
         """Connect. Raises `AccessError`, `UnreachableError`, `TableError`, and `ClosedError` after `close`."""
         ...

@@ -56,6 +56,11 @@ def test_a_data_loader_reads_each_image_once_with_its_label(folder: loader.Folde
         assert torch.cat([labels for _, labels in batches]).tolist() == dataset.targets.tolist()
         assert sorted(torch.cat([labels for _, labels in again]).tolist()) == sorted(dataset.targets.tolist())
         copied = pickle.loads(pickle.dumps(dataset))
+        kept = batches_of(dataset, batch_size=5, num_workers=workers, persistent_workers=workers > 0)
+        list(kept)
+    for closed in (kept, batches_of(pickle.loads(pickle.dumps(dataset)), batch_size=5, num_workers=workers)):
+        with pytest.raises(loader.ClosedError):
+            list(closed)
     assert copied[3][1] == dataset.targets[3]
     copied.close()
     for closed in (dataset, copied):

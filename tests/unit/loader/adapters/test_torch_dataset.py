@@ -75,6 +75,23 @@ def batches_of(dataset: Any, workers: int, **options: Any) -> "DataLoader[Any]":
     return DataLoader(dataset, batch_size=None, num_workers=workers, **options)
 
 
+@pytest.mark.parametrize("when", ["before", "between passes", "during a pass"])
+def test_workers_of_a_closed_source_raise(sources: Sources, when: str) -> None:
+    source = sources()
+    dataset = loader.TorchDataset(source)
+    batches = batches_of(dataset, 2, persistent_workers=True)
+    if when == "between passes":
+        list(batches)
+    begun = iter(batches) if when == "during a pass" else None
+    source.close()
+    with pytest.raises(loader.ClosedError, match="Cannot read from a closed source"):
+        list(batches if begun is None else begun)
+    with pytest.raises(loader.ClosedError):  # as a spawned worker gets it
+        list(pickle.loads(pickle.dumps(dataset)))
+    with pytest.raises(loader.ClosedError):
+        next(source.again().epoch(0))
+
+
 def test_two_passes_that_are_read_in_turn_have_no_state(sources: Sources) -> None:
     dataset = loader.TorchDataset(sources())
     one, other = iter(dataset), iter(dataset)
