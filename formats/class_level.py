@@ -11,11 +11,13 @@ Folders with images directly in them are classes, and so are folders whose deepe
 (patients, for example).
 """
 
+import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from formats.image_names import is_hidden
 from formats.sizes import counted
 
 _WORDS = {
@@ -73,7 +75,7 @@ def is_possible(tops: Mapping[str, tuple[int, int]]) -> bool:
 
     ``tops`` has for each topmost folder the number of its images, and how many of them are in deeper folders.
     """
-    shown = {name: counts for name, counts in tops.items() if counts[0] and not _is_hidden(name)}
+    shown = {name: counts for name, counts in tops.items() if counts[0] and not is_hidden(os.fsencode(name))}
     images, deeper = (sum(counts[place] for counts in shown.values()) for place in (0, 1))
     if not images:
         return False
@@ -112,7 +114,7 @@ class _Level:
     def of(cls, counts: Mapping[_Folder, int]) -> "_Level":
         tops: dict[str, Counter[_Folder]] = {}
         for folder, count in counts.items():
-            if folder and not _is_hidden(folder[0]):
+            if folder and not is_hidden(os.fsencode(folder[0])):
                 tops.setdefault(folder[0], Counter())[folder[1:]] += count
         return cls(tops)
 
@@ -207,11 +209,6 @@ def _is_alike(one: Collection[str], other: Collection[str]) -> bool:
 
 def _is_split(name: str) -> bool:
     return name.lower() in _WORDS
-
-
-def _is_hidden(name: str) -> bool:
-    """Whether a folder belongs to a file system or a tool."""
-    return name.startswith(".") or name == "__MACOSX"
 
 
 def _rank(name: str) -> tuple[int, str]:

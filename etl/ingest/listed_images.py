@@ -14,9 +14,11 @@ from etl.errors import SourceError
 from etl.frames import kept, pictures_in_rows, plain_inside
 from etl.ingest.plan import IngestPlan
 from etl.secrets import secrets_on_executors
-from etl.sources.entries import NO_CLASS_FOLDERS, OUTSIDE, Listing
+from etl.sources.entries import NO_CLASS_FOLDERS, Listing
 from etl.sources.listing import ListedSource, list_source
 from etl.sources.plan import SourcePlan
+from etl.sources.trees import local_path
+from formats.image_names import OUTSIDE
 
 log = logging.getLogger("imagestrata.ingest")
 Keep = Callable[[DataFrame], DataFrame]
@@ -94,7 +96,11 @@ class ListedImages:
         """
         source = list_source(spark, plan, dataset=dataset, keep=keep)
         entries = keep(source.listing.names)
-        counts = ListingCounts.of(entries.transform(count_entries).collect(), classes=source.listing.classes)
+        classes = source.listing.classes
+        is_bucket = not source.listing.has_archives and local_path(plan.address) is None
+        if classes and is_bucket:  # an object that only marks a folder makes no class
+            classes &= {row.or_label for row in entries.select("or_label").distinct().collect()}
+        counts = ListingCounts.of(entries.transform(count_entries).collect(), classes=classes)
         if not counts.files:
             raise SourceError(f"Wanted images in {plan.address}. Found: no files.")
         source.check(entries)

@@ -19,6 +19,7 @@ from etl.pictures.endings import end_of, what_follows
 from etl.pictures.headers import MAGIC, Look, look
 from etl.pictures.plan import Check
 from formats.errors import PictureError
+from formats.image_names import EXTENSIONS
 from formats.pictures.decoding import DAMAGE, Mode, decode_opened
 from formats.pictures.orientation import exif_orientation
 
@@ -28,15 +29,6 @@ FORMATS = ("JPEG", "PNG", "TIFF", "BMP", "WEBP", "JPEG2000", "PNM")
 MAX_PIXELS = 2 * 89_478_485
 """An image with more pixels counts as a decompression bomb (Pillow's limit)."""
 
-EXTENSIONS = {
-    **dict.fromkeys((b"jpg", b"jpeg", b"jpe", b"jfif", b"mpo"), "JPEG"),
-    **dict.fromkeys((b"tif", b"tiff"), "TIFF"),
-    **dict.fromkeys((b"bmp", b"dib"), "BMP"),
-    **dict.fromkeys((b"jp2", b"j2k", b"jpf", b"jpx", b"j2c", b"jpc"), "JPEG2000"),
-    **dict.fromkeys((b"pnm", b"ppm", b"pgm", b"pbm"), "PNM"),
-    **{b"png": "PNG", b"apng": "PNG", b"webp": "WEBP", b"gif": "GIF"},
-}
-"""File extensions of images, in lower case without the dot, and their formats."""
 
 _OUR_NAMES = {"MPO": "JPEG", "PPM": "PNM"}  # MPO: a JPEG of a camera that appends a second image
 _OTHERS = ("GIF", "ICO", "PSD", "AVIF", "SGI", "PCX")  # formats that messages name when they are refused

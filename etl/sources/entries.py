@@ -16,8 +16,6 @@ from etl.batches import arrow_schema, batch_of
 
 _BATCH_ROWS = 1000
 
-OUTSIDE = "outside a class folder"
-"""The reason of files that are in no class folder."""
 NO_CLASS_FOLDERS = "Without class folders, set --labels FILE, or --label-type none."
 """What to do if all files are."""
 

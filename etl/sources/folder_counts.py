@@ -9,10 +9,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from etl.errors import SourceError
-from etl.pictures.images import EXTENSIONS
 from etl.sources.entries import Listing
 from etl.sources.plan import SourcePlan
 from formats.class_level import Doubt, Reading, doubt_of, is_possible
+from formats.image_names import EXTENSIONS
 
 log = logging.getLogger(__name__)
 

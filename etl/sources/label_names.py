@@ -4,9 +4,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from etl.errors import SourceError
-from etl.pictures.images import EXTENSIONS
 from etl.sources.entries import text
 from etl.sources.labels import full_name
+from formats.image_names import EXTENSIONS
 
 _ROW_FOUND = ("no label: empty in", "no label: images of the same name", "two labels", "two groups")
 _ENDING = rf"(?i)\.({'|'.join(map(bytes.decode, EXTENSIONS))})$"

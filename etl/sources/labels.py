@@ -20,11 +20,11 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from etl.errors import SourceError, one_line
-from etl.pictures.images import EXTENSIONS
 from etl.secrets import driver_storage, executor_storage
 from etl.sources.entries import text
 from etl.workers import map_batches
 from formats.errors import StorageError
+from formats.image_names import EXTENSIONS
 
 log = logging.getLogger(__name__)
 

@@ -16,9 +16,10 @@ from pyspark.sql import SparkSession
 from etl.errors import SourceError
 from etl.secrets import driver_storage, executor_storage
 from etl.sources.archives import is_compressed, open_archive, place_of
-from etl.sources.entries import ENTRIES, OUTSIDE, Entry, Listing, entry_batches, text
+from etl.sources.entries import ENTRIES, Entry, Listing, entry_batches, text
 from etl.sources.tar_members import Archive, Member, NotATarError, members
 from etl.workers import map_items
+from formats.image_names import HIDDEN, OUTSIDE, left_out
 from formats.stores.storage import Storage
 from schemas import image_id
 
@@ -146,7 +147,8 @@ def _entries(found: Iterable[tuple[bytes, Member]], place: bytes, dataset: str, 
     for or_split, (path, offset, size, reason, _) in found:
         folder, slash, _ = path.partition(b"/")
         label = None
-        if slash and (reason is None or not reason.startswith("unsafe")):
+        reason = reason or left_out(path, by_extension=False)
+        if slash and reason != HIDDEN and (reason is None or not reason.startswith("unsafe")):
             label = labels.get(folder) or labels.setdefault(folder, text(folder))
         if by_folder and label is None:
             reason = reason or OUTSIDE

@@ -16,9 +16,10 @@ from pyspark.sql import SparkSession
 
 from etl.errors import SourceError
 from etl.secrets import driver_storage, executor_storage
-from etl.sources.entries import ENTRIES, NO_CLASS_FOLDERS, OUTSIDE, Entry, Listing, entry_batches, text
+from etl.sources.entries import ENTRIES, NO_CLASS_FOLDERS, Entry, Listing, entry_batches, text
 from etl.workers import map_items
 from formats.errors import StorageError
+from formats.image_names import OUTSIDE, is_hidden, left_out
 from formats.stores.storage import Storage
 from schemas.identity import image_ids
 
@@ -54,7 +55,7 @@ def list_tree(
         folders, others = tree.top(split, limit=None if by_folder else _LOOKED_AT)
         if by_folder:
             _check_classes(folders, place=tree.name(split))
-            classes.update(map(text, folders or ()))
+            classes.update(text(name) for name in folders or () if not is_hidden(name))
         elif not folders and not others:
             raise SourceError(f"Wanted images in {tree.name(split)}. Found: nothing there.")
         if folders is None:
@@ -118,8 +119,22 @@ def _entries(
         if what == _WHOLE:
             first, deeper, _ = path.partition(b"/")
             label = text(first) if deeper else None
-        because = reason or outside
-        yield Entry(number(path), name, path, label, None, start + path, None, size, None, None, None, because)
+        is_no_image = left_out(path, by_extension=False)
+        because = reason or is_no_image or outside
+        yield Entry(
+            number(path),
+            name,
+            path,
+            None if is_no_image else label,
+            None,
+            start + path,
+            None,
+            size,
+            None,
+            None,
+            None,
+            because,
+        )
 
 
 class LocalTree:

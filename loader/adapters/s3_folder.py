@@ -41,7 +41,7 @@ class SkippedObject:
 
     Attributes:
         url: The address of the object.
-        index: The index of the sample.
+        index: The index of the sample; -1 for an object that the listing left out by its name.
         reason: The message of the error.
     """
 
@@ -62,6 +62,10 @@ class S3ImageFolder(Dataset[Any]):
 
     The bucket is listed when the folder is made: several class folders in parallel, a thousand keys per request.
     Processes of a host that list it at the same time share one listing, a memory-mapped file of about 60 bytes per key.
+    Objects are images if their names have an extension of an image, and neither they nor a folder above them begin with
+    a dot, as for `open_folder`. The others are in ``skipped`` (the first thousand), and their numbers in the log.
+    Objects whose names end with a slash only mark folders: a folder with nothing else is no class.
+
     An object that is missing, or has another size than in the listing, is an error. A tree whose classes are probably
     in deeper folders is refused, as by `open_folder`.
 
@@ -96,7 +100,7 @@ class S3ImageFolder(Dataset[Any]):
         class_to_idx: The label of each class.
         num_classes: The highest label + 1.
         samples: ``(key, label)`` by index, computed when you look; keys are those in the bucket.
-        skipped: The objects that this process left out.
+        skipped: The objects that the listing, and this process, left out.
 
     Raises:
         OptionError: An option is out of its range.
@@ -163,7 +167,7 @@ class S3ImageFolder(Dataset[Any]):
         self.samples = Samples(self._listing, self.class_to_idx, self.prefix)
         self._reader = ObjectReader(client, name, prefix, reads=reads, timeout=timeout)
         self._skips, self._orientation = on_undecodable == "skip", orientation
-        self.skipped: list[SkippedObject] = []
+        self.skipped = [SkippedObject(self._reader.url(name), -1, why) for name, why in self._listing.skipped]
 
     def __repr__(self) -> str:
         return f"S3ImageFolder({self.address!r}: {len(self):,} images of {len(self.classes):,} classes)"

@@ -2,21 +2,24 @@
 tables.
 """
 
+import logging
 import os
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from formats.image_names import HIDDEN, OUTSIDE, is_hidden, left_out
 from loader.errors import OptionError, SplitError
 from loader.folder.levels import ClassLevel, check_class_level, check_levels
 from loader.splits import Split, counts_of
 from schemas import Columns
 from schemas.identity import image_ids
 
-PICTURES = (b".jpg", b".jpeg", b".png", b".bmp", b".gif", b".webp", b".tif", b".tiff", b".ppm", b".pgm", b".pbm")
-"""How the names of pictures end, in lower case."""
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,9 +28,11 @@ class Folder(Split):
 
     Attributes:
         paths: The files by position, relative to ``address``.
+        skipped: The number of files that were left out, by reason.
     """
 
     paths: list[bytes] = field(default_factory=list, repr=False)
+    skipped: Mapping[str, int] = field(default_factory=dict, repr=False)
 
     def __repr__(self) -> str:
         return f"Folder({self.address!r}: {len(self):,} images of {self.num_classes} classes)"
@@ -44,7 +49,8 @@ def open_folder(
     """List a tree of class folders on a local disk as a split, for `FolderSource`.
 
     Classes are the topmost folders, numbered in code-point order of their names, as ImageFolder numbers them. Files
-    count at any depth if their names end as those of images do and do not begin with a dot. Ids follow from
+    count at any depth if their names have an extension of an image, and neither they nor a folder above them begin with
+    a dot; the others are counted in ``skipped``. Ids follow from
     ``dataset``, ``or_split`` and path. Positions follow from ids and ``seed``. So a split or a row list of the same
     images, with the same dataset, split name and seed, has the same fingerprint and the same epochs.
 
@@ -69,10 +75,11 @@ def open_folder(
     if not isinstance(dataset, str) or not isinstance(or_split, str):
         raise OptionError(f"Wanted dataset and or_split as names. Found: {dataset!r}, {or_split!r}")
     root = os.path.abspath(os.fsencode(address))
-    classes = _classes(root)
+    skipped: Counter[str] = Counter()
+    classes = _classes(root, skipped)
     number = image_ids(dataset, os.fsencode(or_split))
     counts: dict[str, int] = {}
-    by_class = [sorted(_pictures(root, name, counts)) for name in classes]
+    by_class = [sorted(_pictures(root, name, counts, skipped)) for name in classes]
     if class_level is None:
         check_levels(counts, place=os.fsdecode(root), call=partial(_call, os.fsdecode(root)))
     if empty := next((name for name, files in zip(classes, by_class, strict=True) if not files), None):
@@ -82,7 +89,11 @@ def open_folder(
     paths = [path for files in by_class for path in files]
     labels = [label for label, files in enumerate(by_class) for _ in files]
     ids = np.frombuffer(b"".join(map(number, paths)), dtype=np.uint8).reshape(-1, 16)
-    return _in_order(os.fsdecode(root), classes, paths, ids, np.array(labels, dtype=np.int32), seed)
+    if skipped:
+        told = ", ".join(f"{count:,} {reason}" for reason, count in sorted(skipped.items()))
+        log.info("%s: left out %s", os.fsdecode(root), told)
+    found = _in_order(os.fsdecode(root), classes, paths, ids, np.array(labels, dtype=np.int32), seed)
+    return replace(found, skipped=dict(skipped))
 
 
 def _in_order(
@@ -122,10 +133,17 @@ def _in_order(
     )
 
 
-def _classes(root: bytes) -> list[bytes]:
+def _classes(root: bytes, skipped: Counter[str]) -> list[bytes]:
+    names = []
     try:
         with os.scandir(root) as entries:
-            names = [entry.name for entry in entries if entry.is_dir() and not entry.name.startswith(b".")]
+            for entry in entries:
+                if entry.is_dir() and not is_hidden(entry.name):
+                    names.append(entry.name)
+                elif entry.is_dir():
+                    skipped.update({HIDDEN: len(_files(entry.path))})
+                else:
+                    skipped[left_out(entry.name, by_extension=True) or OUTSIDE] += 1
     except OSError as error:
         raise SplitError(f"Wanted a folder of class folders at {os.fsdecode(root)}. Found: {error.strerror}") from None
     if not names:
@@ -133,19 +151,31 @@ def _classes(root: bytes) -> list[bytes]:
     return sorted(names, key=os.fsdecode)
 
 
-def _pictures(root: bytes, folder: bytes, counts: dict[str, int]) -> list[bytes]:
-    """The images below one folder, relative to the root. ``counts`` gets the number directly in each folder."""
+def _files(folder: bytes) -> list[bytes]:
+    """The files at any depth below a folder."""
+    return [file for _, _, files in os.walk(folder) for file in files]
+
+
+def _pictures(root: bytes, folder: bytes, counts: dict[str, int], skipped: Counter[str]) -> list[bytes]:
+    """The images below one folder, relative to the root.
+
+    ``counts`` gets the number directly in each folder, and ``skipped`` that of other files, by reason.
+    """
     found, below = [], []
     with os.scandir(os.path.join(root, folder)) as entries:
         for entry in entries:
             path = folder + b"/" + entry.name
-            if entry.is_dir():
+            if entry.is_dir() and is_hidden(entry.name):
+                skipped.update({HIDDEN: len(_files(entry.path))})
+            elif entry.is_dir():
                 below.append(path)
-            elif entry.name.lower().endswith(PICTURES) and not entry.name.startswith(b"."):
+            elif (reason := left_out(entry.name, by_extension=True)) is not None:
+                skipped[reason] += 1
+            else:
                 found.append(path)
     counts[os.fsdecode(folder)] = len(found)
     for path in below:
-        found += _pictures(root, path, counts)
+        found += _pictures(root, path, counts, skipped)
     return found
 
 

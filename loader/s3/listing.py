@@ -1,17 +1,18 @@
 """The class folders of a bucket, listed in parallel, with a progress bar."""
 
 import logging
+import os
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from formats.image_names import HIDDEN, MARKER, OUTSIDE, is_hidden, left_out
 from loader.errors import SplitError, UnreachableError
-from loader.folder.folders import PICTURES
 from loader.folder.levels import Call, check_levels
 from loader.s3.client import told
 from loader.s3.listing_cache import Packed, packed
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from formats.stores.storage import Storage
 
 _THREADS = 16
-_ENDINGS = tuple(ending.decode() for ending in PICTURES)
+_MOST_NAMED = 1000
 _STEP = 1000  # names, between two looks
 _SILENT_SECONDS = 2.0
 _LOOK_SECONDS = 0.2
@@ -29,22 +30,47 @@ _LINE_SECONDS = 10.0
 log = logging.getLogger(__name__)
 
 
-def list_classes(storage: "Storage", *, call: Call | None) -> Mapping[str, Packed]:
+class LeftOut:
+    """The files of a listing that are no images: their numbers by reason, and the first thousand names."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.names: list[tuple[str, str]] = []
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return self.counts.total()
+
+    def add(self, name: str, reason: str) -> None:
+        """Count a file; several threads do."""
+        with self._lock:
+            self.counts[reason] += 1
+            if len(self.names) < _MOST_NAMED:
+                self.names.append((name, reason))
+
+    def described(self) -> str:
+        """The numbers as text."""
+        return ", ".join(f"{count:,} {reason}" for reason, count in sorted(self.counts.items()))
+
+
+def list_classes(storage: "Storage", *, call: Call | None) -> tuple[Mapping[str, Packed], list[tuple[str, str]]]:
     """The images of each class folder of an opened folder, at any depth; on S3 a page of names at a time.
 
-    Names that begin with a dot and files beside the class folders are left out, as `open_folder` does. Raises
-    `SplitError` if there are no class folders, or a class has no image, and `AccessError`, `UnreachableError`; with a
-    ``call`` also if the classes are probably in deeper folders (see `check_levels`).
+    Files are left out as `open_folder` does (`formats.image_names`); the second value has their names and the reasons.
+    A folder without any file, which an object ``NAME/`` marks, is no class. Raises `SplitError` if there are no class
+    folders, or a class has no image, and `AccessError`, `UnreachableError`; with a ``call`` also if the classes are
+    probably in deeper folders (see `check_levels`).
     """
     from formats import StorageError
 
     try:
         with _Progress(storage.address) as progress, ThreadPoolExecutor(_THREADS, "loader-listing") as pool:
-            names = _class_names(storage)
+            left = LeftOut()
+            names = _class_names(storage, left)
             progress.classes = len(names)
-            pending = {pool.submit(_class_files, storage, name, progress): name for name in names}
+            pending = {pool.submit(_class_files, storage, name, progress, left): name for name in names}
             try:
-                files = {pending[done]: done.result() for done in as_completed(pending)}
+                found = {pending[done]: done.result() for done in as_completed(pending)}
             except BaseException:  # Ctrl-C too: each thread ends with its page
                 progress.is_over = True
                 pool.shutdown(wait=False, cancel_futures=True)
@@ -54,11 +80,17 @@ def list_classes(storage: "Storage", *, call: Call | None) -> Mapping[str, Packe
     except OSError as error:
         reason = error.strerror or " ".join(str(error).split()) or type(error).__name__
         raise UnreachableError(f"Wanted a listing of {storage.address}. Found: {reason}") from error
+    files = {name: own for name, own in found.items() if own is not None}
+    for name in sorted(found.keys() - files.keys()):
+        left.add(f"{name}/", MARKER)
+    _check_any(storage, files, len(left))
     if call is not None:
         check_levels(_folder_counts(files), place=storage.address, call=call)
     if empty := min((name for name, own in files.items() if not own), default=None):
         raise SplitError(f"Wanted an image in each class folder of {storage.address}. Found: none in {empty}")
-    return {name: packed(name, own) for name, own in files.items()}
+    if left:
+        log.info("%s: left out %s", storage.address, left.described())
+    return {name: packed(name, own) for name, own in files.items()}, left.names
 
 
 def _folder_counts(files: Mapping[str, Sequence[tuple[str, int]]]) -> Mapping[str, int]:
@@ -69,31 +101,43 @@ def _folder_counts(files: Mapping[str, Sequence[tuple[str, int]]]) -> Mapping[st
     return counts
 
 
-def _class_names(storage: "Storage") -> list[str]:
+def _class_names(storage: "Storage", left: LeftOut) -> list[str]:
     try:
         entries = list(storage.entries())
     except (FileNotFoundError, NotADirectoryError):
         raise SplitError(f"Wanted a folder of class folders at {storage.address}. Found: no such folder") from None
-    names = sorted(name for name, _, is_folder in entries if is_folder and name and not name.startswith("."))
-    if not names:
-        found = f"{len(entries):,} files" if entries else "nothing"
-        raise SplitError(f"Wanted a folder for every class in {storage.address}. Found: {found} and no folders")
+    for name, _, is_folder in entries:
+        if is_folder and is_hidden(os.fsencode(name)):
+            left.add(f"{name}/", HIDDEN)
+        elif not is_folder:
+            left.add(name, left_out(os.fsencode(name), by_extension=True) or OUTSIDE)
+    names = sorted(name for name, _, is_folder in entries if is_folder and not is_hidden(os.fsencode(name)))
+    _check_any(storage, names, len(left))
     return names
 
 
-def _class_files(storage: "Storage", name: str, progress: "_Progress") -> list[tuple[str, int]]:
-    """The images below a class folder, relative to it, with their sizes."""
-    files, seen = [], 0
+def _check_any(storage: "Storage", names: Collection[str], others: int) -> None:
+    if not names:
+        found = f"{others:,} files" if others else "nothing"
+        raise SplitError(f"Wanted a folder for every class in {storage.address}. Found: {found} and no folders")
+
+
+def _class_files(storage: "Storage", name: str, progress: "_Progress", left: LeftOut) -> list[tuple[str, int]] | None:
+    """The images below a class folder, relative to it, with their sizes; None if there is no file."""
+    files, seen, is_empty = [], 0, True
     for file, size in storage.walk(name):
-        last = file.rpartition("/")[2]
-        if last.lower().endswith(_ENDINGS) and not last.startswith("."):
+        is_empty = False
+        reason = left_out(os.fsencode(file), by_extension=True)
+        if reason is None:
             files.append((file, size))
+        else:
+            left.add(f"{name}/{file}", reason)
         seen += 1
         if seen == _STEP:
             progress.add(seen)
             seen = 0
     progress.add(seen, classes=1)
-    return files
+    return None if is_empty else files
 
 
 class _Progress:

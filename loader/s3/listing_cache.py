@@ -17,7 +17,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -52,6 +52,8 @@ class Listing:
     digest: str
     listed: float
     counts: Mapping[str, int] = field(repr=False)
+    skipped: Sequence[tuple[str, str]] = field(repr=False)
+    """The first of the files that were left out, relative to the tree, and why."""
     _ends: NDArray[np.int64] = field(repr=False)
     _sizes: NDArray[np.int64] = field(repr=False)
     _names: NDArray[np.uint8] = field(repr=False)
@@ -84,13 +86,17 @@ def packed(class_name: str, files: list[tuple[str, int]], /) -> Packed:
 
 
 def cached_listing(
-    cache: str | os.PathLike[str] | None, *, place: str, refresh: bool, make: Callable[[], Mapping[str, Packed]]
+    cache: str | os.PathLike[str] | None,
+    *,
+    place: str,
+    refresh: bool,
+    make: Callable[[], tuple[Mapping[str, Packed], Sequence[tuple[str, str]]]],
 ) -> Listing:
     """The listing of a place from a cache folder (None: that of opened splits); ``make`` makes it if there is none.
 
-    ``make`` gives files by class. With ``refresh``, listings from before this call do not count. Processes of a host
-    that need a listing at the same time wait for the one that makes it. A damaged file is made again. Raises what
-    ``make`` raises, and `SplitError` for a cache that cannot be written.
+    ``make`` gives files by class, and those that it left out. With ``refresh``, listings from before this call do not
+    count. Processes of a host that need a listing at the same time wait for the one that makes it. A damaged file is
+    made again. Raises what ``make`` raises, and `SplitError` for a cache that cannot be written.
     """
     from formats.splits.cache import cache_folder  # it imports Arrow and storage, a third of a second
 
@@ -107,7 +113,7 @@ def cached_listing(
             found = _newest(folder, start, place)
             if found is not None and (not refresh or found.listed >= asked):
                 return found
-            path = _write(folder, start, place, time.time(), make())
+            path = _write(folder, start, place, time.time(), *make())
             _remove_old(folder, start, than=path)
         if (found := _read(path, place)) is None:
             raise OSError(f"another program writes {path}")
@@ -132,7 +138,9 @@ def _remove_old(folder: Path, start: str, *, than: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def _write(folder: Path, start: str, place: str, listed: float, classes: Mapping[str, Packed]) -> Path:
+def _write(
+    folder: Path, start: str, place: str, listed: float, classes: Mapping[str, Packed], left: Sequence[tuple[str, str]]
+) -> Path:
     names = sorted(classes)
     text = b"".join(classes[name][0] for name in names)
     ends = np.cumsum(np.concatenate([classes[name][1] for name in names]), dtype="<i8")
@@ -140,6 +148,7 @@ def _write(folder: Path, start: str, place: str, listed: float, classes: Mapping
     counts = {name: len(classes[name][1]) for name in names}
     digest = _digest(counts, ends, text)
     header = {"format": _FORMAT, "place": place, "listed": listed, "classes": counts, "bytes": len(text)}
+    header["skipped"] = left
     line = json.dumps({**header, "digest": digest, "sizes": _digest({}, sizes)}).encode("ascii")
     path = folder / f"{start}.{digest[:16]}.names"
     with whole_file(path, durable=True) as file:
@@ -180,9 +189,9 @@ def _map(path: Path) -> tuple[Listing, dict[str, Any]]:
         whole = np.memmap(file, dtype=np.uint8, mode="r").view(np.ndarray)  # slicing a memmap is slow
     numbers = whole[len(line) : size - header["bytes"]].view("<i8")
     names = whole[size - header["bytes"] :]
-    return Listing(
-        str(path), header["digest"], header["listed"], header["classes"], numbers[:rows], numbers[rows:], names
-    ), header
+    skipped = [(name, why) for name, why in header["skipped"]]
+    columns = numbers[:rows], numbers[rows:], names
+    return Listing(str(path), header["digest"], header["listed"], header["classes"], skipped, *columns), header
 
 
 def _digest(counts: Mapping[str, int], *parts: Any) -> str:

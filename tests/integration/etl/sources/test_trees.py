@@ -13,6 +13,7 @@ from etl.errors import SourceError
 from etl.secrets import secrets_on_executors
 from etl.sources.entries import Listing
 from etl.sources.trees import list_tree
+from formats.image_names import HIDDEN
 from formats.stores.s3 import S3Access
 from formats.stores.storage import Storage
 from imagestrata.devstack.servers.s3 import S3
@@ -34,6 +35,7 @@ def _rows(listing: Listing) -> dict[tuple[bytes, bytes], tuple[str | None, bytes
 
 def test_trees_of_classes_are_listed_whole(spark: SparkSession, tmp_path: Path) -> None:
     touch(tmp_path, "train/a/1", "train/a/b/2", b"train/\xe9/1", "train/loose", "val/a/1", "other/a/1")
+    touch(tmp_path, "train/a/.b/3", "train/.git/1")
     (tmp_path / "val" / "empty").mkdir()
     listing = list_tree(spark, str(tmp_path), dataset="d", splits=[b"train", b"val"], or_split=b"", by_folder=True)
     root = os.fsencode(tmp_path)
@@ -41,6 +43,8 @@ def test_trees_of_classes_are_listed_whole(spark: SparkSession, tmp_path: Path) 
         (b"train", b"a/1"): ("a", root + b"/train/a/1", 1, None),
         (b"train", b"a/b/2"): ("a", root + b"/train/a/b/2", 1, None),
         (b"train", b"\xe9/1"): ("\\xe9", root + b"/train/\xe9/1", 1, None),
+        (b"train", b"a/.b/3"): (None, root + b"/train/a/.b/3", 1, HIDDEN),
+        (b"train", b".git/1"): (None, root + b"/train/.git/1", 1, HIDDEN),
         (b"train", b"loose"): (None, root + b"/train/loose", 1, "outside a class folder"),
         (b"val", b"a/1"): ("a", root + b"/val/a/1", 1, None),
     }
