@@ -86,6 +86,21 @@ class StoredFeature:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredGroups:
+    """The groups of the images of splits, which count even if images are deleted later.
+
+    Attributes:
+        column: The column of the metadata table that groups images.
+        kind: Its type in Spark SQL, such as ``string``.
+        splits: For each split, in their order, the Parquet files with ``group``: the xxhash64 of each of its groups.
+    """
+
+    column: str
+    kind: str
+    splits: tuple[tuple[SplitFile, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SplitManifest:
     """The contents of a split folder, and how it was made.
 
@@ -111,6 +126,7 @@ class SplitManifest:
         as_of: The run whose images and labels the split has; None for the newest ones.
         sequence: The newest run on the metadata table when it was read; None if no run was recorded.
         unfinished: Runs up to ``sequence`` that could still write images.
+        groups: The groups of the images, which are in ``_groups/``; None if they were not kept together.
         format: The format version.
     """
 
@@ -134,6 +150,7 @@ class SplitManifest:
     sequence: int | None = None
     unfinished: tuple[int, ...] = ()
     stored_features: tuple[StoredFeature, ...] = ()
+    groups: StoredGroups | None = None
     format: int = field(default=FORMAT)
 
     def to_json(self) -> str:
@@ -180,8 +197,16 @@ class SplitManifest:
             sequence=found.get("sequence"),
             unfinished=tuple(found.get("unfinished", ())),
             stored_features=tuple(map(_stored_feature, found.get("stored_features", ()))),
+            groups=_groups(found.get("groups")),
             format=found["format"],
         )
+
+
+def _groups(found: Mapping[str, Any] | None) -> StoredGroups | None:
+    if found is None:
+        return None
+    files = tuple(tuple(map(SplitFile.read, of_split)) for of_split in found["splits"])
+    return StoredGroups(column=found["column"], kind=found["kind"], splits=files)
 
 
 def _part(found: Mapping[str, Any]) -> SplitPart:

@@ -80,12 +80,9 @@ def _only(splits: Sequence[Column]) -> Column:
 
 
 def leave_out(rows: DataFrame, /, *, others: DataFrame) -> DataFrame:
-    """The rows whose ``id``, and ``group`` if there are groups, is not among the others."""
-    others = others.select("id").distinct()
-    if "group" not in rows.columns:
-        return rows.join(others, on="id", how="left_anti")
-    groups = rows.join(others, on="id", how="left_semi").select("group").distinct()
-    return rows.join(groups, on="group", how="left_anti").select(*rows.columns)
+    """The rows that are not among the others, which have ``group`` if rows have groups, otherwise ``id``."""
+    key = "group" if "group" in rows.columns else "id"
+    return rows.join(others.select(key).distinct(), on=key, how="left_anti").select(*rows.columns)
 
 
 def stay(rows: DataFrame, /, *, old: DataFrame) -> DataFrame:
@@ -97,10 +94,13 @@ def stay(rows: DataFrame, /, *, old: DataFrame) -> DataFrame:
     return rows.join(known, on="id", how="left").select(*others, _only(splits).alias("fixed"), stays)
 
 
-def stay_together(rows: DataFrame, /) -> DataFrame:
-    """The rows with the ``fixed`` split of any row of their group; -1 if the rows of a group need two splits."""
+def stay_together(rows: DataFrame, /, *, places: DataFrame) -> DataFrame:
+    """The rows with the split of their group as ``fixed``; -1 if a group has two.
+
+    ``places`` has ``group, fixed`` of all images whose split is given, also of those that take no part.
+    """
     wanted = (
-        rows.where(F.col("fixed").isNotNull())
+        places.where(F.col("fixed").isNotNull())
         .groupBy("group")
         .agg(F.min("fixed").alias("least"), F.max("fixed").alias("most"))
         .select("group", F.when(F.col("least") == F.col("most"), F.col("least")).otherwise(-1).alias("fixed"))

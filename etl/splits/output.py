@@ -31,7 +31,7 @@ from formats.stores.storage import Storage
 from schemas import FormatVersionError, SchemaError, SplitFile, SplitManifest, SplitPart
 from schemas.manifest import NAME as MANIFEST
 from schemas.manifest import NAMES as MANIFESTS
-from schemas.manifest import StoredFeature
+from schemas.manifest import StoredFeature, StoredGroups
 from schemas.splits import SPARK_SCHEMA, UNPLACED_SCHEMA
 
 PAGE = "_report.html"
@@ -50,6 +50,8 @@ _BESIDE = re.compile(
     r"_?report\.html|_croissant\.json|\.(_?manifest\.json|_?report\.html|_croissant\.json)\.[0-9a-f.]+"
 )
 _VALUES = re.compile(r"[^/]+/split=[0-9]+/\.?part-.*\.parquet(\.crc)?")
+_GROUPS = "_groups"
+_OF_GROUPS = re.compile(r"split=[0-9]+/\.?part-.*\.parquet(\.crc)?")
 _SPLIT = re.compile(r"split=[0-9]+")
 _PART = re.compile(r"\.?part-.*\.parquet(\.crc)?")
 
@@ -88,6 +90,8 @@ class SplitOutput(Attempt):
             return all(_PART.fullmatch(file) for file in self._storage.files(name))
         if name == FEATURES:
             return all(_VALUES.fullmatch(file) for file in self._storage.files(name))
+        if name == _GROUPS:
+            return all(_OF_GROUPS.fullmatch(file) for file in self._storage.files(name))
         return bool(_BESIDE.fullmatch(name))
 
     @property
@@ -104,13 +108,19 @@ class SplitOutput(Attempt):
         writer.parquet(self.aside("rows"))
         return spark.read.schema(SPARK_SCHEMA if has_position else UNPLACED_SCHEMA).parquet(self.aside("rows"))
 
+    def write_groups(self, groups: DataFrame) -> dict[int, list[SplitFile]]:
+        """Write the groups of each split, ``group, split``, aside, and return the files by split."""
+        groups.select("group", "split").repartition(1).write.partitionBy("split").parquet(self.aside(_GROUPS))
+        return self.files(_GROUPS)
+
     def files(self, of: str = "rows") -> dict[int, list[SplitFile]]:
         """The written files by split, with their numbers of rows from their footers.
 
-        ``of`` is ``rows``, or the title of a feature view. Paths are those that the files will have in the folder.
+        ``of`` is ``rows``, ``_groups``, or the title of a feature view. Paths are those that the files will have in the
+        folder.
         """
         found: dict[int, list[SplitFile]] = defaultdict(list)
-        before = "" if of == "rows" else f"{FEATURES}/{of}/"
+        before = {"rows": "", _GROUPS: f"{_GROUPS}/"}.get(of, f"{FEATURES}/{of}/")
         for path in self._storage.files(f"{self._attempt}/{of}"):
             folder, _, name = path.partition("/")
             if _SPLIT.fullmatch(folder) and _PART.fullmatch(name) and name.endswith(".parquet"):
@@ -128,10 +138,11 @@ class SplitOutput(Attempt):
         warnings: Sequence[str],
         page: str,
         stored: Sequence[StoredFeature] = (),
+        groups: StoredGroups | None = None,
     ) -> SplitManifest:
         """Move the files into the folder, and write the manifest last. Files that it does not name are removed.
 
-        ``page`` is the report as HTML, and ``stored`` has the features whose values were written aside.
+        ``page`` is the report as HTML, ``stored`` has the features and ``groups`` the groups that were written aside.
         """
         manifest = SplitManifest(
             data_table=str(metadata.data_table),
@@ -150,6 +161,7 @@ class SplitOutput(Attempt):
             sequence=metadata.sequence,
             unfinished=metadata.unfinished,
             stored_features=tuple(stored),
+            groups=groups,
             seed=plan.seed,
             options=plan.as_options(),
             splits=tuple(splits),
@@ -162,7 +174,10 @@ class SplitOutput(Attempt):
         values = {file.path for one in manifest.stored_features for part in one.splits for file in part.files}
         for path in sorted(values):
             self._storage.move(f"{self._attempt}/{path.removeprefix(f'{FEATURES}/')}", path)
-        named |= values
+        names = {file.path for part in (groups.splits if groups else ()) for file in part}
+        for path in sorted(names):
+            self._storage.move(f"{self._attempt}/{path}", path)
+        named |= values | names
         self._storage.write_bytes(PAGE, page.encode())
         name = self.address.rpartition("/")[2]
         croissant.write(self._storage, croissant.SPLIT_NAME, croissant.split_croissant(manifest, name=name))
@@ -172,9 +187,9 @@ class SplitOutput(Attempt):
             self._storage.remove(old)
         self._remove_stale()
         for folder in self._storage.names():
-            is_ours = _SPLIT.fullmatch(folder) or folder == FEATURES
-            for file in self._storage.files(folder) if is_ours else ():
-                if f"{folder}/{file}" not in named and (_PART.fullmatch(file) or _VALUES.fullmatch(file)):
+            ours = _PART if _SPLIT.fullmatch(folder) else {FEATURES: _VALUES, _GROUPS: _OF_GROUPS}.get(folder)
+            for file in self._storage.files(folder) if ours else ():
+                if ours and f"{folder}/{file}" not in named and ours.fullmatch(file):
                     self._storage.remove(f"{folder}/{file}")
         return manifest
 

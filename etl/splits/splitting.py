@@ -30,11 +30,20 @@ from etl.splits.plan import LABELS, MOST_SPLITS, USUAL_RATIOS, SplitPlan, parse_
 from etl.splits.positions import summarise
 from etl.splits.report import SplitReport, page_facts, report
 from etl.splits.stored_features import by_position, stored_feature, write_values
-from etl.splits.taking_part import candidates, dealing_seed, is_plain, of_others, open_other, strata_columns
+from etl.splits.taking_part import (
+    candidates,
+    dealing_seed,
+    group_kind,
+    is_plain,
+    of_others,
+    open_other,
+    strata_columns,
+)
 from formats.sizes import counted
 from formats.splits.dictionary import MAX_ROWS, is_dictionary
 from schemas import SplitManifest
 from schemas.features import FeatureView, ViewName
+from schemas.manifest import StoredGroups
 
 log = logging.getLogger("imagestrata.split")
 
@@ -96,6 +105,7 @@ def run(spark: SparkSession, *, plan: SplitPlan) -> SplitReport:
             )
             for view in metadata.stored
         ]
+        groups = _write_groups(output, dealt, plan=plan, metadata=metadata) if kind is SplitOutput else None
         check_parts(found, sizes=dealt.sizes, counts=dealt.counts)
         unchecked = check_sample(
             spark, written, metadata=metadata, sizes=dealt.sizes, is_cached=plan.metadata_in is not None
@@ -105,7 +115,7 @@ def run(spark: SparkSession, *, plan: SplitPlan) -> SplitReport:
         warnings = [*dealt.warnings, *_of_leaks(leaks), *unchecked, *_of_expiry(expiring, expires)]
         facts = page_facts(plan, dealt, metadata=metadata, ratios=ratios, parts=found, leaks=leaks, warnings=warnings)
         published = output.publish(
-            found, plan=plan, metadata=metadata, warnings=warnings, page=render(facts), stored=stored
+            found, plan=plan, metadata=metadata, warnings=warnings, page=render(facts), stored=stored, groups=groups
         )
         return report(
             dealt,
@@ -126,6 +136,15 @@ def _write_values(
     rows = written.transform(by_position, values=metadata.rows, view=view)
     with files_side_by_side(spark, MOST_SPLITS):
         return write_values(spark, rows, view=view, address=address)
+
+
+def _write_groups(output: SplitOutput, dealt: Dealt, *, plan: SplitPlan, metadata: Metadata) -> StoredGroups | None:
+    """Write the groups of each split, if there are groups whose names last."""
+    if dealt.groups is None or plan.group_column is None or has_look_alikes(metadata, plan=plan):
+        return None
+    files = output.write_groups(dealt.groups)
+    in_order = tuple(tuple(files.get(index, ())) for index in range(len(dealt.sizes)))
+    return StoredGroups(plan.group_column, kind=group_kind(metadata.rows, plan=plan), splits=in_order)
 
 
 def explain(spark: SparkSession, *, plan: SplitPlan) -> SplitReport:
@@ -216,9 +235,14 @@ def _shares(
     return rows, replace(shares, warnings=(*metadata.warnings, *told)), by
 
 
+def has_look_alikes(metadata: Metadata, *, plan: SplitPlan) -> bool:
+    """Whether groups are images that look alike. Later images can join such groups, so they have no lasting name."""
+    return plan.group_column == PHASH and any(ViewName.parse(title).name == PHASH for title in metadata.features)
+
+
 def _with_look_alikes(metadata: Metadata, *, plan: SplitPlan, stack: ExitStack) -> tuple[Metadata, SplitPlan]:
     """For perceptual hashes as groups, the groups of similar ones over all images, also those that take no part."""
-    if plan.group_column != PHASH or not any(ViewName.parse(title).name == PHASH for title in metadata.features):
+    if not has_look_alikes(metadata, plan=plan):
         return metadata, plan
     log.info("look for near duplicates")
     hashes = kept(metadata.rows.select("id", PHASH), stack=stack)
@@ -253,10 +277,14 @@ def as_folds(dealt: Dealt) -> Dealt:
     """Make pairs from folds: fold k is split 2k, all images but the k-th part, and split 2k + 1, that part."""
     folds = len(dealt.sizes)
     pairs = F.expr(f"explode(transform(sequence(0, {folds - 1}), fold -> 2 * fold + if(fold = split, 1, 0)))")
-    others = [name for name in dealt.rows.columns if name != "split"]
+
+    def paired(frame: DataFrame) -> DataFrame:
+        return frame.select(*(name for name in frame.columns if name != "split"), pairs.alias("split"))
+
     return replace(
         dealt,
-        rows=dealt.rows.select(*others, pairs.alias("split")),
+        rows=paired(dealt.rows),
+        groups=None if dealt.groups is None else paired(dealt.groups),
         sizes=_pairs(dealt.sizes),
         ideal_sizes=_pairs(dealt.ideal_sizes),
         counts={label: _pairs(row) for label, row in dealt.counts.items()},

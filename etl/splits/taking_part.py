@@ -71,13 +71,42 @@ def candidates(spark: SparkSession, metadata: Metadata, *, plan: SplitPlan, by: 
     if LABELS in by.values():
         part = part.withColumn(LABELS, label_set())
     part = part.transform(name_numbers, columns=list(by.values()))
+    # The groups of images that conditions leave out count too, and those of images that were deleted.
+    everything = metadata.rows.transform(take_part, group_column=plan.group_column, pins=plan.pins, keep=())
     for ref in plan.exclude:
-        part = part.transform(leave_out, others=split_rows(spark, ref))
+        others = split_rows(spark, ref)
+        if plan.group_column:
+            known = everything.join(others, on="id", how="left_semi").select("group")
+            others = known.union(stored_groups(spark, ref, plan=plan, rows=metadata.rows).select("group"))
+        part = part.transform(leave_out, others=others)
     if plan.extend:
-        part = part.transform(stay, old=split_rows(spark, SplitRef(plan.extend)))
+        old = split_rows(spark, SplitRef(plan.extend))
+        part, everything = (each.transform(stay, old=old) for each in (part, everything))
     if plan.group_column and "fixed" in part.columns:
-        part = part.transform(stay_together)
+        places = everything.select("group", "fixed")
+        if plan.extend:
+            places = places.union(stored_groups(spark, SplitRef(plan.extend), plan=plan, rows=metadata.rows))
+        part = part.transform(stay_together, places=places)
     return part
+
+
+def group_kind(rows: DataFrame, *, plan: SplitPlan) -> str:
+    """The type of the column of groups, as in the manifest of a split."""
+    return rows.schema[str(plan.group_column)].dataType.simpleString()
+
+
+def stored_groups(spark: SparkSession, ref: SplitRef, *, plan: SplitPlan, rows: DataFrame) -> DataFrame:
+    """The groups that another split had when it was made: ``group, split``; none if it has no groups of this column."""
+    found = small_table(spark, {"group": [], "split": []}, "group BIGINT, split INT")
+    groups = open_other(ref.address).manifest.groups
+    if groups is None or (groups.column, groups.kind) != (plan.group_column, group_kind(rows, plan=plan)):
+        return found
+    storage = Storage(ref.address)
+    for index, files in enumerate(groups.splits):
+        if files and ref.index in (None, index):
+            read = spark.read.parquet(*(storage.url(file.path) for file in files))
+            found = found.union(read.select("group", F.lit(index).alias("split")))
+    return found
 
 
 def is_plain(plan: SplitPlan) -> bool:
@@ -107,6 +136,17 @@ def of_others(spark: SparkSession, rows: DataFrame, *, plan: SplitPlan, metadata
         for address, table in made_from.items()
         if table != str(metadata.metadata_table)
     ]
+    refs = [*plan.exclude, *([SplitRef(plan.extend)] if plan.extend else [])] if plan.group_column else []
+    for ref in refs:
+        groups = open_other(ref.address).manifest.groups
+        if groups is None or groups.column != plan.group_column:
+            lost = split_rows(spark, ref).join(metadata.rows.select("id"), on="id", how="left_anti").count()
+            if lost:
+                found.append(
+                    f"{lost:,} images of {ref} are no longer in {metadata.metadata_table}, and that split does not "
+                    "have their groups: other images of these groups may be anywhere. Splits that are made with "
+                    f"--group-column {plan.group_column} have them"
+                )
     if plan.extend:
         old = split_rows(spark, SplitRef(plan.extend))
         if gone := old.join(rows.select("id"), on="id", how="left_anti").count():

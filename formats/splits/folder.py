@@ -8,6 +8,7 @@
       split=0/part-*.parquet      id, label, position
       split=1/part-*.parquet
       _features/                  values of features by position; see formats.splits.features
+      _groups/                    the groups of the images of each split
 
 Version 0.1 wrote ``manifest.json`` and ``report.html``. Such folders can be read. If a folder has both manifests,
 because a run that replaced it was killed, ``_manifest.json`` counts.

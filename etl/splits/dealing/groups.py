@@ -76,11 +76,11 @@ def deal_groups(
         spark, {"group": placed["group"].tolist(), "split": assigned.tolist()}, "group BIGINT, split INT"
     )
     everywhere = settled.select("group", "split").unionByName(table)
-    if total <= _BROADCAST:
-        everywhere = F.broadcast(everywhere)
-    dealt = rows.join(everywhere, on="group", how="inner").select("id", "label", "split", *keep)
+    splits_of = F.broadcast(everywhere) if total <= _BROADCAST else everywhere
+    dealt = rows.join(splits_of, on="group", how="inner").select("id", "label", "split", *keep)
     in_splits = (got + images).astype(np.int64).tolist()
-    return _dealt(dealt, shares, dict(zip(numbers.tolist(), in_splits, strict=True)), by=by)
+    found = _dealt(dealt, shares, dict(zip(numbers.tolist(), in_splits, strict=True)), by=by)
+    return replace(found, groups=everywhere)
 
 
 def _wanted(shares: Shares, *, by: Mapping[str, str], is_multi: bool) -> dict[int, list[float]]:

@@ -26,7 +26,7 @@ class Dealt:
 
     ``sizes`` has the images by split, and ``ideal_sizes`` those that the ratios require. ``counts`` and ``ideals`` have
     the same by class and split. ``images`` has the images of each class that took part, ``unused`` the number of images
-    in no split. ``method`` describes the method.
+    in no split. ``method`` describes the method. ``groups`` has ``group, split``, if groups were assigned.
     """
 
     rows: DataFrame
@@ -38,6 +38,7 @@ class Dealt:
     images: Mapping[int, int]
     method: str
     warnings: tuple[str, ...] = field(default=())
+    groups: DataFrame | None = None
 
 
 def shared_only(rows: DataFrame, shares: Shares, *, by: Mapping[str, str]) -> Dealt:

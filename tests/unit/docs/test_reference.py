@@ -58,7 +58,16 @@ def test_every_public_name_is_in_the_reference(package: Any) -> None:
 @pytest.mark.parametrize(
     ("heading", "classes"),
     [
-        ("Split manifest", (manifest.SplitManifest, manifest.SplitPart, manifest.StoredFeature, manifest.FeaturePart)),
+        (
+            "Split manifest",
+            (
+                manifest.SplitManifest,
+                manifest.SplitPart,
+                manifest.StoredGroups,
+                manifest.StoredFeature,
+                manifest.FeaturePart,
+            ),
+        ),
         ("Features as Parquet", (offline.OfflineManifest, offline.OfflineView)),
         ("Cache manifest", (cache.CacheManifest,)),
         ("Shard manifest", (shards.ShardManifest, shards.Shard)),
