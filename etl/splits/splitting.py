@@ -279,6 +279,8 @@ def as_folds(dealt: Dealt) -> Dealt:
     pairs = F.expr(f"explode(transform(sequence(0, {folds - 1}), fold -> 2 * fold + if(fold = split, 1, 0)))")
 
     def paired(frame: DataFrame) -> DataFrame:
+        if "split" not in frame.columns:  # --explain assigns no splits
+            return frame
         return frame.select(*(name for name in frame.columns if name != "split"), pairs.alias("split"))
 
     return replace(
