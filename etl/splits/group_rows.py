@@ -33,8 +33,9 @@ def has_group(rows: DataFrame, name: str) -> Column:
 
 
 def draw(seed: int) -> Column:
-    """A pseudorandom 62-bit number for each group, from the seed."""
-    return F.shiftrightunsigned(F.xxhash64(F.lit(_DRAW).cast("long"), F.lit(seed).cast("long"), F.col("group")), 2)
+    """A pseudorandom 62-bit number for each group, from the seed, of which 64 bits count."""
+    bits = (seed + (1 << 63)) % (1 << 64) - (1 << 63)
+    return F.shiftrightunsigned(F.xxhash64(F.lit(_DRAW).cast("long"), F.lit(bits).cast("long"), F.col("group")), 2)
 
 
 def compose(rows: DataFrame, /, *, totals: DataFrame, labels: str | None) -> DataFrame:

@@ -1,17 +1,29 @@
 """The assignment of whole groups to splits, so that images by stratum and split are near a target. Pure arithmetic.
 
 The optimal assignment is bin packing in as many dimensions as there are strata, so this is a heuristic. Groups are
-assigned greedily in descending size, as in scikit-learn's ``StratifiedGroupKFold``. Then single groups move, and then
-pairs are swapped, as long as that reduces the distance. The distance is similar to chi-square: the sum of
+scattered in descending size: each is drawn to a split with the probability of the split's part of the images that are
+still wanted. So the chance of a group is the ratio of the split, whatever its size::
+
+    wanted of 100 images        split 0   80     split 1   20
+    a group of 10               80 %             20 %           it goes to split 0
+    a group of 9                70 of 90         20 of 90       and so on: on average, still 80 % and 20 %
+
+Only a group that is too large for what a split wants goes there more seldom. Then single groups move, and then pairs
+are swapped, as long as that reduces the distance. The distance is similar to chi-square: the sum of
 ``(wanted - got)^2 / wanted`` over the cells of the matrix, plus the same over the totals of the splits. Totals have a
 small weight at first, so that a huge group of one stratum does not keep other strata out of its split. The weight grows
 as long as a total is off by more than a group.
+
+Few groups are scattered several times, until the distance is at most that of a greedy assignment in descending size (as
+in scikit-learn's ``StratifiedGroupKFold``), or no number is off by more than an image.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from formats.hashing import xxhash64
 
 _LIGHT, _HEAVIER, _TIMES, _SHUT = 1 / 64, 8, 4, 1e6
 """The initial weight of totals, how much and how often it may grow, and the weight where nothing is wanted."""
@@ -25,6 +37,10 @@ _TRADERS, _NEIGHBOURS, _TRADE_PASSES = 2000, 48, 3
 """The number of groups that try to swap, and how far they search on either side in the order of size."""
 _NOISE = 1e-9
 """A smaller gain counts as a rounding error."""
+_TRIES, _ALL_TRIES = 8, 10_000
+"""The most attempts to scatter the groups, and the most cells of all attempts."""
+_TOLERANCE = 0.5
+"""The distance at which a group is hardly drawn to a split that it is too large for."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,8 +77,9 @@ def assign_groups(groups: Groups, wanted: NDArray[np.float64]) -> NDArray[np.int
     ``wanted`` is float64 ``(n, s)``: the images still wanted by stratum and split, possibly fractions, and negative if
     a split has too many. It is a target, not a limit: a split may get images of a stratum even if it wants 0. But a
     split that wants no images in all gets none if another split wants some, and a split that wants images in all gets a
-    group, unless there are fewer groups than such splits. The groups may be in any order: ties are broken by ``order``,
-    then by contents. Raises ValueError for inconsistent strata or numbers.
+    group, unless there are fewer groups than such splits. Which groups go where follows from ``order``: over many
+    orders, each group goes to a split as often as ``wanted`` allows. The groups may be in any order; ties are broken by
+    ``order``, then by contents. Raises ValueError for inconsistent strata or numbers.
     """
     strata, splits = wanted.shape
     if not splits or not np.isfinite(wanted).all():
@@ -72,8 +89,29 @@ def assign_groups(groups: Groups, wanted: NDArray[np.float64]) -> NDArray[np.int
     if splits == 1 or not len(groups.order):
         return np.zeros(len(groups.order), dtype=np.int64)
     ranking = _descending(groups)
+    place = np.argsort(ranking)
+    tries = min(_TRIES, _ALL_TRIES // (len(groups.strata) * splits))
+    if tries < 2:
+        return _searched(groups, ranking, wanted, attempt=0).split[place]
+    usual = _searched(groups, ranking, wanted, attempt=None)
+    enough, _ = usual.distance(wanted)
+    for attempt in range(tries):
+        found = _searched(groups, ranking, wanted, attempt=attempt)
+        distance, farthest = found.distance(wanted)
+        if distance <= enough + _NOISE or farthest <= 1:
+            return found.split[place]
+    return usual.split[place]
+
+
+def _searched(
+    groups: Groups, ranking: NDArray[np.int64], wanted: NDArray[np.float64], *, attempt: int | None
+) -> "_Search":
+    """Assign the groups, scattered by the draws of an attempt, or greedily (None)."""
     search = _Search(groups, ranking, wanted)
-    search.fill()
+    if attempt is None:
+        search.fill()
+    else:
+        search.scatter(_draws(groups.order[ranking], attempt))
     search.move()
     largest = search.aim()
     for _ in range(_TIMES):
@@ -82,7 +120,13 @@ def assign_groups(groups: Groups, wanted: NDArray[np.float64]) -> NDArray[np.int
             search.move()
     search.trade()
     search.supply()
-    return search.split[np.argsort(ranking)]
+    return search
+
+
+def _draws(order: NDArray[np.int64], attempt: int) -> NDArray[np.float64]:
+    """A number from 0 to 1 for each group, which depends on its order and the attempt."""
+    hashes = xxhash64([np.full(len(order), attempt, dtype=np.int64), order]).view(np.uint64)
+    return (hashes >> np.uint64(11)).astype(np.float64) / (1 << 53)
 
 
 def deviations(groups: Groups, assigned: NDArray[np.int64], wanted: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -129,8 +173,38 @@ class _Search:
         entries = np.bincount(self.strata, minlength=every + 1)
         usual = np.bincount(self.strata, weights=self.images, minlength=every + 1) / np.maximum(entries, 1)
         shares = np.vstack((self.shares, self.shares.sum(axis=0)))
-        self.worth = 1 / np.maximum(shares, np.maximum(usual, 1)[:, None])
+        self.plain = 1 / np.maximum(shares, np.maximum(usual, 1)[:, None])
+        self.worth = self.plain.copy()
         self.worth[-1] *= np.where(is_open, _LIGHT, _SHUT)
+        self.is_open = is_open
+
+    def scatter(self, draws: NDArray[np.float64]) -> None:
+        """Draw a split for each group, in the proportions of the images that splits still want."""
+        for group, draw in enumerate(draws.tolist()):
+            own = slice(self.starts[group], self.starts[group + 1])
+            strata, images = self.strata[own], self.images[own, None]
+            left = np.maximum(self.left.take(strata, axis=0), 0)
+            wants = left[:-1] * self.is_open
+            chances = np.add.reduce(wants * (images[:-1] / np.maximum(np.add.reduce(wants, axis=1)[:, None], _NOISE)))
+            if not chances.any():  # nothing of its strata is wanted any more
+                chances = left[-1] * self.is_open if (left[-1] * self.is_open).any() else self.is_open.astype(float)
+            too_many = np.maximum(images - left, 0)
+            costs = np.add.reduce(too_many * too_many * self.plain.take(strata, axis=0))
+            chances = chances * np.exp(
+                np.min(costs, where=chances > 0, initial=np.inf) / _TOLERANCE - costs / _TOLERANCE
+            )
+            ends = np.cumsum(chances)
+            self._put(group, min(int(np.searchsorted(ends, draw * ends[-1], side="right")), len(ends) - 1))
+
+    def distance(self, wanted: NDArray[np.float64]) -> tuple[float, float]:
+        """How far the assignment is from ``wanted``: the distance, and the largest number of images."""
+        got = np.bincount(
+            self.strata * len(self.wants) + np.repeat(self.split, np.diff(self.starts)),
+            weights=self.images,
+            minlength=self.left.size,
+        ).reshape(self.left.shape)
+        off = got - np.vstack((wanted, self.wants))
+        return float((off * off * self.plain).sum()), float(np.abs(off).max())
 
     def fill(self) -> None:
         """Assign the groups one by one, each to the split that reduces the distance most."""

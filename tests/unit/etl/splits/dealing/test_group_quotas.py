@@ -102,6 +102,43 @@ def test_the_order_of_large_inputs_does_not_matter() -> None:
     assert turned.tolist() == assign_groups(groups, wanted)[places].tolist()
 
 
+def chances(contents: list[Content], ratios: Sequence[float], *, seeds: int, off: float = 1) -> NDArray[np.float64]:
+    """How often each group is in each split, over many orders. No number of images may be ``off`` by more."""
+    strata = 1 + max(stratum for content in contents for stratum, _ in content)
+    found = np.zeros((len(contents), len(ratios)))
+    for seed in range(seeds):
+        groups = made(contents, np.random.default_rng(seed).integers(0, 1 << 62, len(contents)).tolist())
+        wanted = np.round(in_ratios(groups, ratios, strata))
+        assigned = assign_groups(groups, wanted)
+        found[np.arange(len(contents)), assigned] += 1 / seeds
+        assert np.abs(deviations(groups, assigned, wanted)).max() <= off
+    return found
+
+
+@pytest.mark.parametrize(
+    ("groups", "strata", "ratios", "seeds", "each"),
+    [(30, 1, [8, 2], 100, 0.25), (60, 2, [1, 1, 1, 1, 1], 40, 0.3), (2600, 1, [8, 2], 2, 1)],
+    ids=["patients", "folds", "many groups"],
+)
+def test_a_group_is_in_a_split_as_often_as_the_ratio_says_whatever_its_size(
+    groups: int, strata: int, ratios: list[float], seeds: int, each: float
+) -> None:
+    """The quotas are kept all the same. The smallest groups fill the last gaps, so they deviate most."""
+    contents = [[(number % strata, 4 + (number * number) % 37)] for number in range(groups)]
+    off = chances(contents, ratios, seeds=seeds) - np.array(ratios) / sum(ratios)
+    assert np.abs(off).max() <= each
+    by_size = np.argsort([-images for ((_, images),) in contents])
+    assert max(np.abs(off[of_size].mean(axis=0)).max() for of_size in np.array_split(by_size, 3)) <= 0.08
+
+
+def test_a_group_that_a_split_has_no_room_for_stays_out_of_it() -> None:
+    contents = [[(0, 90)], *([(0, 4)] for _ in range(60))]  # split 1 wants 66 images
+    found = chances(contents, [8, 2], seeds=20, off=2)
+    assert found[0].tolist() == pytest.approx([1, 0])
+    assert found[1:, 1].max() < 0.7
+    assert found[1:, 1].min() > 0
+
+
 def test_ties_follow_the_order() -> None:
     wanted = np.array([[5.0, 5.0]])
     found = {
@@ -166,7 +203,7 @@ def test_few_groups_are_assigned_near_the_optimum(seed: int) -> None:
 
     every = [distance(np.array(splits)) for splits in product(range(2), repeat=8)]
     found = distance(assign_groups(groups, wanted))
-    assert sum(other < found for other in every) <= len(every) // 50
+    assert sum(other < found for other in every) <= len(every) // 20
 
 
 @pytest.mark.parametrize("small", [0.5, 1.0, 3.0])
