@@ -84,6 +84,12 @@ class ClassAgreement:
         )
 
     @property
+    def doubtful(self) -> dict[str, tuple[int, ...]]:
+        """The unclear classes whose rows have a number that no class has: the rows need not be wrong."""
+        taken = set(self.known.values())
+        return {name: numbers for name, numbers in self.unclear.items() if not set(numbers) <= taken}
+
+    @property
     def numbers(self) -> dict[str, int]:
         """The numbers that classes should have: lost and changed ones have those of their rows."""
         certain = {name: number for name, number in self.changed.items() if name not in self.single}

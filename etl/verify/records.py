@@ -54,11 +54,9 @@ class Records:
         agreement, lost = self.agreement, []
         for name, number in agreement.lost.items():
             lost.append(f"{name!r} (expected {number}, as in its {counted(agreement.rows[name], 'row')}, found null)")
-        for name, numbers in agreement.unclear.items():
+        for name, numbers in agreement.doubtful.items():
             rows = f"{counted(agreement.rows[name], 'row')} with {', '.join(map(str, numbers))}"
-            others = sorted(other for other, one in agreement.known.items() if one in numbers)
-            shared = f"; of these, {', '.join(map(repr, others))} has one already" if others else ""
-            lost.append(f"{name!r} ({rows}{shared}: restore the table from a backup)")
+            lost.append(f"{name!r} ({rows}: restore the table from a backup)")
         changed = []
         for name, number in agreement.changed.items():
             if name not in agreement.single:
@@ -81,7 +79,7 @@ class Records:
         """Whether images of these classes cannot be written again, because the numbers of their classes are wrong."""
         if self.agreement is None:
             return False
-        return not {*self.agreement.unclear, *self.agreement.changed}.difference(self.agreement.single).isdisjoint(
+        return not {*self.agreement.doubtful, *self.agreement.changed}.difference(self.agreement.single).isdisjoint(
             names
         )
 

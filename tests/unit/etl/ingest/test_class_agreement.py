@@ -52,6 +52,7 @@ def test_a_lost_number_is_restored_only_if_rows_agree_on_it_and_no_other_class_h
     agreement = ClassAgreement.of(counts, known={"ant": 0})
     assert agreement.lost == {"bee": 1, "cat": 2}
     assert agreement.unclear == {"cow": (3,), "dog": (3,), "eel": (4, 5), "fly": (0,)}
+    assert agreement.doubtful == {"cow": (3,), "dog": (3,), "eel": (4, 5)}
     assert agreement.numbers == {"ant": 0, "bee": 1, "cat": 2}
     changed = ClassAgreement.of(ROWS, known={"ant": 1, "bee": 0})
     assert changed.numbers == {"ant": 0, "bee": 1}
