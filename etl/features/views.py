@@ -117,7 +117,7 @@ def _check_same(view: FeatureView, *, source: str, digest: str, newest: int, ttl
     if is_same_source:
         what = "model" if is_model else "module"
         digests = f"({digest[:12]} instead of {view.digest[:12]})"
-        found = f"the {what} has changed since then, or how images are decoded {digests}"
+        found = f"the {what} has changed since then {digests}, or how images are decoded"
     given = f"onnx:{file_of(source)}" if is_model else source.removeprefix("python:")
     raise ConflictError(
         f"Wanted {view.title} as it was registered, from {view.source}. Found: {found}. Values of both would be mixed. "

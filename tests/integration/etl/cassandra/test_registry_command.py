@@ -84,15 +84,15 @@ def test_a_registry_is_listed_described_applied_and_pruned(
     registry.create(control, keyspace=keyspace)
     for name in ("sharpness", "phash"):
         register_view(control, builtin.view_of(name), keyspace=keyspace)
-    assert run("list", "feature-views")[1] == "feature view\tphash@v1\nfeature view\tsharpness@v1\n"
+    assert run("list", "feature-views")[1] == "feature view\tphash@v2\nfeature view\tsharpness@v2\n"
     run("describe", "phash", "--owner", "a@example.org", "--description", "look-alikes")
     run("tag", "phash@v2", "team=vision", "use=groups")
     code, out, _ = run("tag", "feature-view", "phash", "use=", "--json")
     found = json.loads(out)
     assert (code, found["owner"], found["description"]) == (0, "a@example.org", "look-alikes")
     assert (found["tags"], found["definition"]["fields"]) == ({"team": "vision"}, {"phash": "bigint"})
-    assert run("list", "feature-views")[1].splitlines()[0] == "feature view\tphash@v1\ta@example.org\tlook-alikes"
-    code, _, err = run("show", "sharpness@v2")
+    assert run("list", "feature-views")[1].splitlines()[0] == "feature view\tphash@v2\ta@example.org\tlook-alikes"
+    code, _, err = run("show", "sharpness@v9")
     assert code == 1
     assert f"`imagestrata registry list -k {keyspace}` shows the names." in err
 
