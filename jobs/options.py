@@ -54,8 +54,7 @@ def add_source_options(parser: argparse.ArgumentParser) -> None:
     add("--split-name", metavar="NAME", default="", help="the name of the split if there is no split folder")
     add("--layout", choices=LAYOUTS, help="the layout of the source (default: inferred from its name)")
     add("--read", choices=("random", "sequential"), default="random",
-        help="how to read tars; use sequential on network file systems with spinning disks (default: random)"
-    )  # fmt: skip
+        help="how to read tars; sequential for network file systems on spinning disks (default: random)")  # fmt: skip
     add = parser.add_argument_group("labels").add_argument
     add("--label-type", choices=LABEL_TYPES,
         help="int: class numbers; blob: masks; multi: arrays; none: no labels (default: int, or as --masks or --arrays "
@@ -65,12 +64,14 @@ def add_source_options(parser: argparse.ArgumentParser) -> None:
     add("--label-column", metavar="NAME", help="its column of classes (default: label)")
     add("--group-column", metavar="NAME", help="its column of groups; splits can keep groups together")
     add("--image-column", metavar="NAME", help="the column of images in a table (default: image)")
-    add("--class-names", choices=("name", "number"), help="number: class names are class numbers already")
+    add("--class-names", choices=("name", "number"),
+        help="number: labels are class numbers; name: they are names, even if all are numbers (default: numbers if all "
+        "are, but names of folders are names)")  # fmt: skip
+    add("--no-label", metavar="LABEL", help="leave out images with this label, such as -1 in some test splits")
     add("--class-level", choices=get_args(ClassLevel),
         help="top: the topmost folders are the classes, even if the tree looks deeper")  # fmt: skip
     add("--masks", metavar="DIR", help="masks with the same relative names; they become the labels")
-    add("--arrays", metavar="DIR", help=".npy files with the same relative names; they become the labels (DIR may be "
-        "SOURCE)")  # fmt: skip
+    add("--arrays", metavar="DIR", help=".npy files with the same relative names, as labels (DIR may be SOURCE)")
 
 
 def add_picture_options(group: argparse._ArgumentGroup) -> None:

@@ -3,7 +3,7 @@
 All reads and transactions use SERIAL, so that ingests in different datacenters agree as well.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from etl.batches import bounded
 from etl.cassandra.control import Control
@@ -71,18 +71,22 @@ def restore_numbers(control: Control, *, keyspace: str, dataset: str, lost: Mapp
             retries.wait()
 
 
-def take_numbers(control: Control, *, keyspace: str, dataset: str, names: Iterable[str]) -> dict[str, int]:
+def take_numbers(
+    control: Control, *, keyspace: str, dataset: str, names: Iterable[str], order: Sequence[str] = ()
+) -> dict[str, int]:
     """Give every class name of a dataset a number.
 
-    Names that have a number keep it. New names follow in code-point order, in chunks. Each chunk is one lightweight
-    transaction with the condition that ``total``, the next free number, is still the one that was read. If another run
-    was faster, this one reads again and continues from there. So runs with the same names agree, in any order.
+    Names that have a number keep it. New names follow, first those in ``order``, then others in code-point order, in
+    chunks. Each chunk is one lightweight transaction with the condition that ``total``, the next free number, is still
+    the one that was read. If another run was faster, this one reads again and continues from there. So runs with the
+    same names agree, in any order.
 
     Args:
         control: The session.
         keyspace: The keyspace of the metadata table. Its table of classes exists.
         dataset: The dataset.
         names: The class names.
+        order: Class names that a source has by their numbers.
 
     Returns:
         The numbers by class name, of all classes of the dataset.
@@ -90,7 +94,8 @@ def take_numbers(control: Control, *, keyspace: str, dataset: str, names: Iterab
     Raises:
         UnreachableError: The servers did not answer, or no transaction was applied within two minutes.
     """
-    wanted = sorted(set(names))
+    places = {name: place for place, name in enumerate(order)}
+    wanted = sorted(set(names), key=lambda name: (places.get(name, len(places)), name))
     table = TableName(keyspace, "classes").quoted
     retries = TransactionRetries(
         f"Wanted numbers for {len(wanted)} classes of {dataset!r} in {keyspace}.classes at {control.cluster}."

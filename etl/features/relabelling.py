@@ -31,7 +31,8 @@ from etl.ingest.plan import new_ingest_id
 from etl.ingest.removal import image_states
 from etl.ingest.sequence import create_sequence, take_run
 from etl.secrets import driver_storage, secrets_on_executors
-from etl.sources.labels import label_by_file, read_labels, unmatched_labels
+from etl.sources.labels.files import read_labels
+from etl.sources.labels.matching import label_by_file, unmatched_labels
 from schemas import Columns, TableName
 from schemas.features import FeatureView, ViewName
 from schemas.tables import DELETED, PRUNED, add_label_column, create_label_values

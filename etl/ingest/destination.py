@@ -2,7 +2,7 @@
 
 import logging
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark.sql import SparkSession
@@ -15,7 +15,7 @@ from etl.errors import ConflictError, SourceError, TableError
 from etl.ingest.old_tables import OTHER_TOOLS, examine
 from etl.ingest.plan import IngestPlan, Tables
 from etl.ingest.sequence import Run, take_run
-from etl.sources.labels import all_integers, class_numbers_of, warn_of_integers
+from etl.sources.labels.values import class_numbers
 from schemas import Columns, TableName
 from schemas.tables import (
     ADDED_COLUMNS,
@@ -38,6 +38,8 @@ class Destination:
     """The record of the tables once the ingest has begun."""
     names: frozenset[str]
     """The class names of the source."""
+    order: Sequence[str]
+    """The class names of the source by their numbers, if it has such names."""
     known: Mapping[str, int]
     """The classes of the dataset that have numbers already, by name."""
     numbers: Mapping[str, int] | None
@@ -63,7 +65,10 @@ class Destination:
             ttl=plan.ttl or None,
         )
         log.info("this is %s", run)
-        return StartedRun(run, number_classes(control, plan=plan, names=self.names, numbers=self.numbers))
+        numbers = self.numbers
+        if numbers is None:
+            numbers = number_classes(control, plan=plan, names=self.names, order=self.order)
+        return StartedRun(run, numbers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +90,13 @@ def check_fits_early(control: Control, *, plan: IngestPlan) -> None:
     check_fits(wanted, known=known)
 
 
-def find_destination(spark: SparkSession, control: Control, *, plan: IngestPlan, names: Collection[str]) -> Destination:
+def find_destination(
+    spark: SparkSession, control: Control, *, plan: IngestPlan, names: Collection[str], order: Sequence[str] = ()
+) -> Destination:
     """Check that an ingest of these classes matches the contents of the tables. Writes nothing.
 
-    If tables have rows but no record, Spark reads all their metadata once. Raises `ConflictError`, `SourceError` and
+    ``order`` has the class names by their numbers, if the source has such names. If tables have rows but no record,
+    Spark reads all their metadata once. Raises `ConflictError`, `SourceError` and
     `TableError`.
     """
     is_numbered = plan.source.label_type == "int"
@@ -113,7 +121,12 @@ def find_destination(spark: SparkSession, control: Control, *, plan: IngestPlan,
                 "with --data-table and --metadata-table, or set --overwrite to write into this one."
             )
     return Destination(
-        record=record, names=frozenset(names), known=known_classes, numbers=numbers, latest_write=written
+        record=record,
+        names=frozenset(names),
+        order=order,
+        known=known_classes,
+        numbers=numbers,
+        latest_write=written,
     )
 
 
@@ -246,31 +259,21 @@ def own_numbers(*, plan: IngestPlan, names: Collection[str], known: Collection[s
     ``known`` has the names that have a number in the dataset already. Raises `SourceError` for a name that should be a
     number and is not, and for numbers in a dataset whose classes got numbers by name.
     """
-    wanted = plan.source.class_names
-    tables = plan.tables
-    if wanted is None and (plan.source.labels or "").lower().endswith(".txt"):
-        wanted = "number"
-    if wanted is None and all_integers(names):
-        if plan.source.has_numbers:
-            wanted = "number"
-        else:
-            warn_of_integers(names)
-    if wanted == "number":
-        if known:
-            raise SourceError(
-                f"Wanted class names, because {tables.classes} numbers the classes of {plan.dataset!r} by name. Found: "
-                f"numbers in {plan.source.address}, which mean something else. Pass a table of names with --labels, or "
-                "use another --dataset and other tables, with --data-table and --metadata-table."
-            )
-        return class_numbers_of(names)
-    return None
+    numbers = class_numbers(names, plan=plan.source)
+    if numbers is not None and known:
+        raise SourceError(
+            f"Wanted class names, because {plan.tables.classes} numbers the classes of {plan.dataset!r} by name. "
+            f"Found: numbers in {plan.source.labels or plan.source.address}, which mean something else. Pass a table "
+            "of names with --labels, or use another --dataset and other tables, with --data-table and "
+            "--metadata-table. If they are the names of these classes, set --class-names name."
+        )
+    return numbers
 
 
 def number_classes(
-    control: Control, *, plan: IngestPlan, names: Collection[str], numbers: Mapping[str, int] | None
+    control: Control, *, plan: IngestPlan, names: Collection[str], order: Sequence[str] = ()
 ) -> Mapping[str, int]:
-    """The number of each class name: from `own_numbers`, or assigned in the table of classes, which must exist."""
-    if numbers is not None:
-        return numbers
-    numbers = take_numbers(control, keyspace=plan.tables.metadata.keyspace, dataset=plan.dataset, names=names)
+    """The number of each class name, assigned in the table of classes, which must exist; see `take_numbers`."""
+    keyspace = plan.tables.metadata.keyspace
+    numbers = take_numbers(control, keyspace=keyspace, dataset=plan.dataset, names=names, order=order)
     return {name: numbers[name] for name in names}

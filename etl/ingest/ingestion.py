@@ -115,8 +115,8 @@ class Ingest:
         if self._control is None:
             self._existing = ExistingImages.in_folder(spark, entries, plan=plan, stack=self._stack)
         else:
-            names = self._images.counts.classes
-            self._destination = find_destination(spark, self._control, plan=plan, names=names)
+            names, order = self._images.counts.classes, self._images.listing.order
+            self._destination = find_destination(spark, self._control, plan=plan, names=names, order=order)
             if self._destination.numbers is None:
                 check_classes(spark, self._control, plan=plan, names=names)
             self._existing = ExistingImages()

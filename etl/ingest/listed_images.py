@@ -4,7 +4,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -15,10 +15,12 @@ from etl.frames import kept, pictures_in_rows, plain_inside
 from etl.ingest.plan import IngestPlan
 from etl.secrets import secrets_on_executors
 from etl.sources.entries import NO_CLASS_FOLDERS, Listing
+from etl.sources.labels.values import LabelMeaning
 from etl.sources.listing import ListedSource, list_source
 from etl.sources.plan import SourcePlan
 from etl.sources.trees import local_path
 from formats.image_names import OUTSIDE
+from formats.sizes import counted
 
 log = logging.getLogger("imagestrata.ingest")
 Keep = Callable[[DataFrame], DataFrame]
@@ -104,6 +106,7 @@ class ListedImages:
         if not counts.files:
             raise SourceError(f"Wanted images in {plan.address}. Found: no files.")
         source.check(entries)
+        source, entries, counts = _with_classes(source, entries, counts, plan=plan)
         if counts.rejected == counts.files:
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in counts.rejected_by_reason.items())
             hint = f" {NO_CLASS_FOLDERS}" if OUTSIDE in counts.rejected_by_reason else ""
@@ -123,6 +126,29 @@ class ListedImages:
             return self.listing.entries
         # bytes are not shuffled
         return self.listing.entries.join(F.broadcast(done.select("id")), on="id", how="left_anti")
+
+
+def _with_classes(
+    source: ListedSource, entries: DataFrame, counts: ListingCounts, *, plan: SourcePlan
+) -> tuple[ListedSource, DataFrame, ListingCounts]:
+    """Replace the texts of labels by the classes that they mean. Raises `SourceError`."""
+    meaning = LabelMeaning.of(counts.classes, plan=plan, order=source.listing.order)
+    remarks = meaning.remarks
+    if left_out := sum(counts.images_by_class[text] for text in meaning.left_out):
+        if left_out == counts.files - counts.rejected:
+            raise SourceError(
+                f"Wanted images with a label in {plan.address}. Found: all {left_out:,} have the label of --no-label "
+                f"{plan.no_label}. Set --label-type none to ingest them without labels."
+            )
+        images = counted(left_out, "image")
+        remarks = (*remarks, f"{images} with the label {plan.no_label} left out, as --no-label says")
+    source = replace(source, remarks=(*source.remarks, *remarks))
+    if meaning.is_literal:
+        return source, entries, counts
+    source = source.with_classes(meaning)
+    entries = entries.transform(meaning.apply)
+    rows = entries.transform(count_entries).collect()
+    return source, entries, ListingCounts.of(rows, classes=source.listing.classes)
 
 
 def list_images(spark: SparkSession, *, plan: IngestPlan, stack: ExitStack) -> ListedImages:

@@ -20,7 +20,7 @@ from etl.cassandra.table_records import TableRecord
 from etl.cassandra.tables import read_table, uuid_bytes
 from etl.cassandra.write_times import latest_write
 from etl.errors import ConflictError
-from etl.sources.labels import all_integers
+from etl.sources.labels.values import number_of
 from etl.workers import map_batches
 from schemas import Columns, image_id
 from schemas.tables import LabelType
@@ -128,7 +128,7 @@ def _count(rows: Iterable[tuple[Any, ...]], dataset: str, names: Mapping[str, in
 
 
 def _is_number(name: str | None, label: int) -> bool:
-    return name is not None and all_integers([name]) and int(name) == label
+    return name is not None and number_of(name) == label
 
 
 def is_id_of(image: bytes, /, *, dataset: str, or_split: str, path: str) -> bool:

@@ -1,6 +1,6 @@
 """The images to pack, from a source, two tables or a split, with their class numbers, in one DataFrame."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
@@ -18,7 +18,7 @@ from etl.shards.reading import PictureTable
 from etl.shards.rows import SAMPLES
 from etl.shards.tables import ChosenSplit, label_type_of, names_of, table_entries
 from etl.sources.folder_counts import check_class_level
-from etl.sources.labels import all_integers, class_numbers_of, warn_of_integers
+from etl.sources.labels.values import class_numbers
 from etl.sources.plan import SourcePlan
 from etl.splits.positions import seeded_order
 from schemas import Columns, SchemaError, TableName
@@ -76,7 +76,7 @@ def _of_source(
     dataset = plan.dataset or (split.metadata_table.keyspace if split is not None else "")
     images = ListedImages.of(spark, source, dataset=dataset, keep=keep)
     check_class_level(images.entries, tops=images.counts.tops, listing=images.listing, plan=source)
-    numbers = _numbers(source, images.counts.classes)
+    numbers = _numbers(source, images.counts.classes, order=images.listing.order)
     labels = small_table(spark, {"or_label": [*numbers], "label": [*numbers.values()]}, "or_label STRING, label INT")
 
     def numbered(frame: DataFrame) -> DataFrame:
@@ -96,18 +96,12 @@ def _of_source(
     )
 
 
-def _numbers(source: SourcePlan, names: Collection[str]) -> dict[str, int]:
-    """The number of each class: its name if names are numbers by the layout or --class-names, else its rank."""
+def _numbers(source: SourcePlan, names: Collection[str], *, order: Sequence[str]) -> dict[str, int]:
+    """The number of each class: its name if that is a number, else its place in ``order``, else its rank."""
     if source.label_type != "int":
         return {}
-    wanted = source.class_names
-    if wanted is None and source.has_numbers and all_integers(names):
-        wanted = "number"
-    if wanted == "number":
-        return class_numbers_of(names)
-    if wanted is None and all_integers(names):
-        warn_of_integers(names)
-    return {name: number for number, name in enumerate(sorted(names))}
+    numbers = class_numbers(names, plan=source)
+    return {name: number for number, name in enumerate(order or sorted(names))} if numbers is None else numbers
 
 
 def _of_tables(spark: SparkSession, split: ChosenSplit | None, plan: ShardPlan, *, keep: Keep) -> Images:

@@ -6,7 +6,9 @@ a field ``bytes`` and optionally ``path``. Rows with the same path are ambiguous
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,10 +20,12 @@ from pyspark.sql.types import BinaryType, StructType
 from etl.errors import SourceError
 from etl.secrets import driver_storage
 from etl.sources.entries import ARROW_ENTRIES, ENTRIES, Listing
+from etl.sources.labels.values import class_label_names, is_label_type, spark_label_text
 from etl.sources.parquet_rows import GROUPS, NO_BYTES, NO_PATH, Columns, list_groups, read_groups, unreadable
 from etl.sources.trees import local_path
 from etl.workers import map_batches, map_items
 from schemas.identity import NAMESPACE
+from schemas.tables import ClassNames
 
 DATA = ", data BINARY"
 _SAMPLE_ROWS = 100
@@ -37,12 +41,14 @@ def list_parquet(
     data_column: str,
     label_column: str | None = None,
     group_column: str | None = None,
+    class_names: ClassNames | None = None,
 ) -> Listing:
     """List the images in a Parquet file, or in all Parquet files below a folder. Row groups are read in parallel.
 
     Without a path column, the path of an image is ``FILE/ROW``: the name of its file below the folder, without
     ``.parquet``, and the number of its row in the file, from 0. ``bare`` does not read the images; its ``bytes`` are
-    means of row groups. Raises `SourceError` if there are no such files or columns.
+    means of row groups. If the schema has the names of the classes (a ``ClassLabel`` of `datasets`), they replace the
+    numbers unless ``class_names`` is "number". Raises `SourceError` if there are no such files or columns.
     """
     folder, files = _parquet_files(spark, address)
     storage = driver_storage(spark, folder)
@@ -58,13 +64,22 @@ def list_parquet(
         data=data_column,
         others=(label_column, group_column),
     )
+    _check_label(schema, label_column, place=address)
+    if class_names != "number":
+        columns = replace(columns, order=class_label_names(schema, label_column))
     tasks = 4 * spark.sparkContext.defaultParallelism
     groups = map_items(spark, files, task=partial(list_groups, folder=folder, column=columns.data), schema=GROUPS)
     groups = groups.repartition(tasks, "file", "number")
     read = partial(read_groups, folder=folder, columns=columns, dataset=dataset, or_split=or_split)
     bare = map_batches(groups, task=partial(read, with_data=False), schema=ENTRIES)
     entries = map_batches(groups, task=partial(read, with_data=True), schema=ENTRIES + DATA)
-    return _listing(entries, bare) if columns.path else Listing(entries=entries, bare=bare)
+    listing = _listing(entries, bare) if columns.path else Listing(entries=entries, bare=bare)
+    return replace(listing, classes=frozenset(columns.order), order=columns.order)
+
+
+def _check_label(schema: Any, label: str | None, *, place: str) -> None:
+    if label is not None and not is_label_type(kind := schema.field(label).type):
+        raise SourceError(f"Wanted text or whole numbers in the column {label!r} of {place}. Found: {kind}.")
 
 
 def list_table(
@@ -109,7 +124,7 @@ def list_table(
     fixed = {
         "or_split": F.lit(bytearray(or_split)),
         "path": path,
-        "or_label": _text(columns.label),
+        "or_label": _label(table, columns.label),
         "group_id": _text(columns.group),
         "place": F.lit(bytearray(f"table:{name}".encode())),
         "offset": null.cast("long"),
@@ -160,6 +175,10 @@ def _number(dataset: str) -> Column:
     variant = F.translate(F.substring(hashed, 17, 1), "0123456789abcdef", "89ab" * 4)
     parts = (F.substring(hashed, 1, 12), F.lit("5"), F.substring(hashed, 14, 3), variant, F.substring(hashed, 18, 15))
     return F.unhex(F.concat(*parts))
+
+
+def _label(table: DataFrame, name: str | None) -> Column:
+    return _text(None) if name is None else spark_label_text(_at(name), table.schema[name].dataType)
 
 
 def _text(name: str | None) -> Column:

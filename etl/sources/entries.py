@@ -59,6 +59,7 @@ class Listing:
     """The result of listing a source.
 
     ``entries`` are in no order; each id occurs once. ``classes`` has class names without entries (empty class folders).
+    ``order`` has the class names by their numbers, if the source has such names.
     ``access`` is how places can be read: at ``random``; in several tasks, best in the order of (place, offset)
     (``sequential``); or only in that order, by one task per place (``stream``). ``bare`` has the entries without
     ``data``, if they can be listed without reading it; their ``bytes`` are estimates. ``not_taken`` counts ignored
@@ -70,6 +71,7 @@ class Listing:
     bare: DataFrame | None = None
     not_taken: DataFrame | None = None
     classes: frozenset[str] = frozenset()
+    order: tuple[str, ...] = ()
     access: Literal["random", "sequential", "stream"] = "random"
     has_archives: bool = False
 

@@ -12,17 +12,9 @@ from etl.secrets import driver_storage
 from etl.sources.byte_tables import list_parquet, list_table
 from etl.sources.companions import attach, split_arrays, unmatched
 from etl.sources.entries import Listing
-from etl.sources.label_names import check_names
-from etl.sources.labels import (
-    check_lines,
-    has_names,
-    label_by_file,
-    label_by_line,
-    lack_extensions,
-    read_label_lines,
-    read_labels,
-    unmatched_labels,
-)
+from etl.sources.labels.files import class_order, has_names, lack_extensions, read_label_lines, read_labels
+from etl.sources.labels.matching import check_lines, check_names, label_by_file, label_by_line, unmatched_labels
+from etl.sources.labels.values import LabelMeaning
 from etl.sources.plan import SourcePlan, full_address
 from etl.sources.tars import is_tar_of_tars, list_tar, list_tar_of_tars
 from etl.sources.trees import list_tree
@@ -74,6 +66,14 @@ class ListedSource:
         if self.rows is not None:
             check_names(entries, labels=self.rows, name=self.labels, by_stem=self.by_stem)
 
+    def with_classes(self, meaning: LabelMeaning) -> "ListedSource":
+        """The source with class names instead of the texts of labels."""
+        listing = self.listing
+        bare = None if listing.bare is None else listing.bare.transform(meaning.apply)
+        classes = frozenset(name for text in listing.classes if (name := meaning.classes.get(text)) is not None)
+        listing = replace(listing, entries=listing.entries.transform(meaning.apply), bare=bare, classes=classes)
+        return replace(self, listing=listing)
+
     def report_lines(self) -> list[str]:
         """The lines for a report: labels without an image, ignored files, and remarks. Runs Spark."""
         lines = [one.describe() for one in self.leftovers]
@@ -119,7 +119,10 @@ def list_source(
                 path_column=plan.path_column,
                 label_column=plan.label_column,
                 group_column=plan.group_column,
+                class_names=plan.class_names,
             )
+            order = class_order(spark, plan.labels, label_column=plan.label_column, class_names=plan.class_names)
+            listing = replace(listing, order=order, classes=listing.classes | {*order})
             by_stem = lack_extensions(spark, plan.labels, path_column=plan.path_column)
             if by_stem:
                 remarks = (f"names in {name} have no extensions: images are matched without extensions",)
@@ -179,6 +182,7 @@ def _list_images(
                 data_column=plan.image_column or "image",
                 label_column=(plan.label_column or "label") if plan.label_type == "int" else None,
                 group_column=plan.group_column,
+                **({"class_names": plan.class_names} if plan.kind == "parquet" else {}),
             )
         case "webdataset":
             return list_shards(
@@ -188,6 +192,7 @@ def _list_images(
                 or_split=or_split,
                 masks=plan.label_type == "blob",
                 has_companions=plan.label_type in ("blob", "multi"),
+                has_classes=plan.label_type == "int",
                 keep=keep,
             )
 

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from etl.errors import SourceError, one_line
 from etl.secrets import executor_storage
 from etl.sources.entries import ARROW_ENTRIES
+from etl.sources.labels.values import LabelError, class_label_names, label_texts, listed
 from etl.sources.tars import unsafe
 from formats.stores.storage import Storage
 from schemas.identity import image_ids
@@ -27,12 +28,16 @@ _BUFFER = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """The columns of a table: names, and dotted names for fields of the image column."""
+    """The columns of a table: names, and dotted names for fields of the image column.
+
+    ``order`` has the names of the classes of which the label column has the numbers.
+    """
 
     data: str
     path: str | None
     label: str | None = None
     group: str | None = None
+    order: tuple[str, ...] = ()
 
     def named(self, *, with_data: bool) -> list[str]:
         """The names of all columns to read."""
@@ -107,6 +112,7 @@ def read_groups(
                         f"{storage.address}/{os.fsdecode(name)}, as in the first file. "
                         f"Found: {', '.join(file.schema_arrow.names)}."
                     )
+                _check_order(file.schema_arrow, columns, f"{storage.address}/{os.fsdecode(name)}")
                 leaves = [one.replace("\0", ".") for one in wanted]
                 if not leaves:  # only the number of rows is needed
                     read: Iterable[Any] = _empty_batches(rows, step)
@@ -126,6 +132,17 @@ def read_groups(
                         with_data=with_data,
                     )
                     at += part.num_rows
+
+
+def _check_order(schema: Any, columns: Columns, place: str) -> None:
+    """Raise `SourceError` if a file has other class names than the first one."""
+    if columns.order and (found := class_label_names(schema, columns.label)) != columns.order:
+        names = listed(found) if found else "no names"
+        raise SourceError(
+            f"Wanted the class names {listed(columns.order)} of the column {columns.label!r} in the schema of {place}, "
+            f"as in the first file. Found: {names}. Set --class-names number to use the numbers, or ingest the file "
+            "separately."
+        )
 
 
 def _empty_batches(rows: int, step: int) -> Iterator[pa.RecordBatch]:
@@ -159,7 +176,8 @@ def _entry_batches(
             absent = data is not None and not data[at].is_valid
             reasons.append(unsafe(name) or (NO_BYTES if absent else None))
     nothing = pa.nulls(count)
-    texts = [_column(part, one).cast(pa.string()) if one else nothing for one in (columns.label, columns.group)]
+    groups = _column(part, columns.group).cast(pa.string()) if columns.group else nothing
+    texts = [_labels(part, columns, place=place, first=first), groups]
     splits, places = [or_split] * count, [place] * count
     arrays = [[*map(number, names)], splits, names, *texts, places, [*rows], sizes, *([nothing] * 3), reasons]
     schema = _ARROW_WITH_DATA if with_data else ARROW_ENTRIES
@@ -175,6 +193,18 @@ def _entry_batches(
             start, held = at, 0
         held += size
     yield whole.slice(start)
+
+
+def _labels(part: pa.RecordBatch, columns: Columns, *, place: bytes, first: int) -> pa.Array:
+    if columns.label is None:
+        return pa.nulls(part.num_rows)
+    try:
+        return label_texts(_column(part, columns.label), names=columns.order)
+    except LabelError as error:
+        raise SourceError(
+            f"Wanted labels in the column {columns.label!r} of {os.fsdecode(place)}. Found: {error}, in row "
+            f"{first + error.row + 1:,}. {error.mend}"
+        ) from None
 
 
 def _column(part: pa.RecordBatch, name: str) -> pa.Array:

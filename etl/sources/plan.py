@@ -30,8 +30,9 @@ class SourcePlan:
     (``outer/train``). ``class_level`` is "top" if the topmost folders are the classes whatever the shape of the tree.
     ``labels`` is a label file; ``path_column``, ``label_column`` and ``group_column`` are columns of that file or of a
     table of bytes, whose images are in ``image_column``. ``masks`` and ``arrays`` are folders with a file of the same
-    relative name for each image. ``class_names`` says whether class names are names or numbers; None means what is
-    usual for the layout. ``read`` is how archives are read. Raises ValueError for invalid options and missing local
+    relative name for each image. ``class_names`` says whether class names are names or numbers; with None, names of
+    folders are names, and other labels are numbers if all of them are. Images with the label ``no_label`` are left out.
+    ``read`` is how archives are read. Raises ValueError for invalid options and missing local
     files.
     """
 
@@ -47,6 +48,7 @@ class SourcePlan:
     group_column: str | None = None
     image_column: str | None = None
     class_names: ClassNames | None = None
+    no_label: str | None = None
     class_level: ClassLevel | None = None
     masks: str | None = None
     arrays: str | None = None
@@ -81,11 +83,6 @@ class SourcePlan:
     def by_folder(self) -> bool:
         """Whether the class of an image is its folder."""
         return self.label_type == "int" and self.labels is None and self.kind in ("tree", "tar")
-
-    @property
-    def has_numbers(self) -> bool:
-        """Whether integer class names are class numbers, as is usual for the layout."""
-        return self.kind in ("webdataset", "parquet", "table") or (self.labels or "").lower().endswith(".txt")
 
     @property
     def base(self) -> str:
@@ -126,8 +123,9 @@ class SourcePlan:
             raise ValueError(f"Wanted a class level of {', '.join(get_args(ClassLevel))}. Found: {self.class_level!r}")
         if self.class_level and not self.by_folder:
             raise ValueError("Wanted --class-level where class folders are the labels. Found: labels from elsewhere.")
-        if self.class_names and self.label_type != "int":
-            raise ValueError(f"Wanted --class-names with class labels. Found: labels of type {self.label_type}.")
+        for name, value in (("--class-names", self.class_names), ("--no-label", self.no_label)):
+            if value is not None and self.label_type != "int":
+                raise ValueError(f"Wanted {name} with class labels. Found: labels of type {self.label_type}.")
         if self.labels is not None and not self.labels.lower().endswith(_LABEL_FILES):
             raise ValueError(f"Wanted a label file, {', '.join(_LABEL_FILES)}. Found: {self.labels!r}")
         if self.labels is not None and self.kind in ("webdataset", "parquet", "table"):

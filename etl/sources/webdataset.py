@@ -26,6 +26,7 @@ from etl.errors import SourceError
 from etl.secrets import executor_storage
 from etl.sources.archives import is_compressed, is_remote, open_archive, place_of
 from etl.sources.entries import ENTRIES, Entry, Listing, entry_batches, text
+from etl.sources.labels.values import LabelError, bare, label_text
 from etl.sources.tar_members import CUT, Archive, Member, NotATarError, members
 from etl.sources.tars import once, plain, unsafe
 from etl.workers import map_items
@@ -118,13 +119,15 @@ def list_shards(
     or_split: bytes,
     masks: bool = False,
     has_companions: bool = True,
+    has_classes: bool = True,
     keep: Callable[[DataFrame], DataFrame] = lambda frame: frame,
 ) -> Listing:
     """List the images of shards, several shards at once.
 
     A path is ``shard-stem/member``. Labels are the text of a sample's label member. With ``has_companions``, an image
-    gets the array of its sample, or else the mask (with ``masks``, the mask or else the array). ``keep`` persists the
-    listing, from which both images and ignored members are taken. Raises `SourceError` if local shards are missing, or
+    gets the array of its sample, or else the mask (with ``masks``, the mask or else the array). With ``has_classes``,
+    an image whose label cannot be read is rejected. ``keep`` persists the listing, from which both images and ignored
+    members are taken. Raises `SourceError` if local shards are missing, or
     if two shards have the same stem.
     """
     places = [place_of(address) for address in addresses]
@@ -139,7 +142,14 @@ def list_shards(
         raise SourceError(
             f"Wanted {len(places):,} shards. Found: {len(missing):,} of them missing, first {text(missing[0])}."
         )
-    list_batches = partial(_list_all, dataset=dataset, or_split=or_split, masks=masks, has_companions=has_companions)
+    list_batches = partial(
+        _list_all,
+        dataset=dataset,
+        or_split=or_split,
+        masks=masks,
+        has_companions=has_companions,
+        has_classes=has_classes,
+    )
     listed = keep(map_items(spark, list(stems.values()), task=list_batches, schema=ENTRIES))
     is_image = ~F.col("reason").eqNullSafe(F.lit(_NOT_TAKEN))
     others = listed.where(~is_image).select(F.col("path").cast("string").alias("kind"), F.col("bytes").alias("files"))
@@ -174,13 +184,14 @@ def _list_batches(
     or_split: bytes,
     masks: bool,
     has_companions: bool = True,
+    has_classes: bool = True,
     others: Counter[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Places in, rows of `ENTRIES` out; the kinds of members that are not taken are counted in ``others``."""
     others = Counter() if others is None else others
     for place in places:
         with open_archive(place, executor_storage) as archive:
-            read = _Sampling(masks=masks, has_companions=has_companions, others=others)
+            read = _Sampling(masks=masks, has_companions=has_companions, has_classes=has_classes, others=others)
             yield from once(_entries(archive, place, dataset, or_split, read))
 
 
@@ -204,6 +215,7 @@ class _Sampling:
 
     masks: bool
     has_companions: bool
+    has_classes: bool
     others: Counter[str]
 
     def leave(self, members: Iterable[Member]) -> None:
@@ -254,7 +266,10 @@ def _sample_entries(sample: Sequence[Member], entry: Callable[..., Entry], read:
         arrays = [member for member in others if _parts(member)[-1] == b"npy"]
         pictures = [member for member in others if _is_mask(member)]
         companions = (pictures + arrays if read.masks else arrays + pictures)[: read.has_companions]
-        label, source = _label(others)
+        try:
+            label, source = _label(others)
+        except LabelError as error:
+            label, source, cut = None, None, cut or (f"unreadable label: {error}" if read.has_classes else None)
         yield entry(images[0], cut, label, next(iter(companions), None))
         read.leave(member for member in others if member is not source and member not in companions)
         for member in images[1:]:
@@ -298,11 +313,11 @@ def _is_label(name: bytes) -> bool:
 
 
 def _label(others: Sequence[Member]) -> tuple[str | None, Member | None]:
-    """The label of a sample as text, or None if there is none or it cannot be read; and the member that has it."""
+    """The label of a sample as text, or None if there is none; and the member that has it. Raises `LabelError`."""
     found = {b".".join(_parts(member)): member for member in reversed(others) if member.body is not None}
     source = next((found[kind] for kind in (b"cls", b"cls.txt") if kind in found), None)
-    label = None if source is None else _clean(source.body or b"")
-    if label is not None:
+    label = None if source is None else label_text(source.body)
+    if label and (label := bare(label)):
         return label, source
     if b"json" not in found:
         return None, None
@@ -310,13 +325,7 @@ def _label(others: Sequence[Member]) -> tuple[str | None, Member | None]:
         fields = json.loads(found[b"json"].body or b"")
     except (ValueError, RecursionError):
         return None, None
-    values = (fields.get(name) for name in ("label", "cls")) if isinstance(fields, dict) else ()
-    value = next((value for value in values if isinstance(value, str | int | float)), None)
-    if value is None:
-        return None, None
+    values = (label_text(fields.get(name)) for name in ("label", "cls")) if isinstance(fields, dict) else ()
+    label = next((stripped for value in values if value and (stripped := bare(value))), None)
     # Its other contents are not used, so it counts as ignored.
-    return _clean(str(value).encode("utf-8", "surrogatepass")), found[b"json"] if len(fields) == 1 else None
-
-
-def _clean(label: bytes) -> str | None:
-    return text(label).strip() or None
+    return label, found[b"json"] if label is not None and len(fields) == 1 else None

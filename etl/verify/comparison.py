@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from etl.ingest.old_tables import is_id_of
 from etl.ingest.writing.image_rows import METADATA_COLUMNS, ImageRow
-from etl.sources.labels import all_integers
+from etl.sources.labels.values import is_number, number_of
 from schemas.tables import ClassNames, LabelType
 
 MISSING_BLOB = "missing blob"
@@ -120,8 +120,8 @@ class Rules:
 
     def number_of(self, name: str) -> int | None:
         """The number of a class; None if it has none."""
-        if name not in self.numbers and self.numbering == "number" and all_integers([name]):
-            return int(name)
+        if name not in self.numbers and self.numbering == "number" and is_number(name):
+            return number_of(name)
         return self.numbers.get(name)
 
     def is_own(self, stored: Stored) -> bool:

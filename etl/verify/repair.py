@@ -119,7 +119,7 @@ def rewrite(
     listing, counts = images.listing, images.counts
     spark = problems.sparkSession
     ingest_id = new_ingest_id()
-    started = find_destination(spark, control, plan=plan, names=counts.classes).begin(
+    started = find_destination(spark, control, plan=plan, names=counts.classes, order=images.listing.order).begin(
         control, plan=plan, kind="repair", ingest_id=ingest_id
     )
     order = WriteOrder(

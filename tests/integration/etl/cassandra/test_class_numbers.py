@@ -33,6 +33,9 @@ def test_class_numbers_start_in_code_point_order_and_never_change(cluster: Clust
         assert second == {**first, "a": 5, "z": 6}
         assert class_names(control, keyspace=KEYSPACE, dataset="d") == second
         assert take_numbers(control, keyspace=KEYSPACE, dataset="other", names=["z"]) == {"z": 0}
+        names = ["a", "b", "z", "y"]
+        ordered = take_numbers(control, keyspace=KEYSPACE, dataset="other", names=names, order=["y", "z", "b"])
+        assert ordered == {"z": 0, "y": 1, "b": 2, "a": 3}
         assert class_names(control, keyspace="nowhere", dataset="d") == {}
 
 

@@ -148,6 +148,28 @@ def test_spark_tables_are_listed_like_parquet(spark: SparkSession) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("kind", "values", "wanted"),
+    [
+        ("BOOLEAN", [True, False, None], ["True", "False", None]),
+        ("DOUBLE", [2.0, float("nan"), 0.5], ["2", None, "0.5"]),
+        ("FLOAT", [-1.0, 1e8, None], ["-1", "100000000", None]),
+    ],
+)
+def test_labels_of_spark_tables_mean_the_same_as_those_of_parquet(
+    spark: SparkSession, kind: str, values: list[Any], wanted: list[str | None]
+) -> None:
+    names = [str(place) for place in range(len(values))]
+    rows = [(name, bytearray(b"x"), value) for name, value in zip(names, values, strict=True)]
+    rows_of(spark, rows, f"name STRING, picture BINARY, class {kind}").createOrReplaceTempView("kinds")
+    listing = list_table(
+        spark, "kinds", dataset="d", or_split=b"", path_column="name", data_column="picture", label_column="class"
+    )
+    assert listing.bare is not None
+    found = {bytes(row.path).decode(): row.or_label for row in listing.bare.collect()}
+    assert found == dict(zip(names, wanted, strict=True))
+
+
 def test_tables_that_cannot_be_read_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     parquet = partial(list_parquet, spark, dataset="d", or_split=b"")
     with pytest.raises(SourceError, match=r"Wanted Parquet files at .*Found: none"):

@@ -1,12 +1,8 @@
-"""Labels from a file: a table with a row for each image, or one number per line in the order of the images' names.
+"""Label files: a table with a row for each image, or one number per line in the order of the images' names."""
 
-Paths are compared byte by byte, as they are on disk and in the file.
-"""
-
-import logging
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
@@ -16,26 +12,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
-from pyspark.sql import Column, DataFrame, SparkSession, Window
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession
 
 from etl.errors import SourceError, one_line
 from etl.secrets import driver_storage, executor_storage
 from etl.sources.entries import text
+from etl.sources.labels.values import LabelError, class_label_names, is_label_type, label_texts
 from etl.workers import map_batches
 from formats.errors import StorageError
 from formats.image_names import EXTENSIONS
-
-log = logging.getLogger(__name__)
+from schemas.tables import ClassNames
 
 LABELS = "path BINARY, label STRING, group STRING"
 LINES = "line BIGINT, label STRING"
 
 _BATCH_ROWS = 10_000
-_SHOWN = 5
 _TEXT = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
-_NO_FILE = ("not a regular file", "broken link", "link loop", "unreadable folder", "unsafe name")
-_NUMBER = re.compile(r"\s*0*([0-9]+)\s*")
 _LINE = re.compile(rb"[+-]?[0-9]{1,18}")
 _LINE_BYTES = 100
 _NAME_BYTES = 4096
@@ -51,17 +43,20 @@ def read_labels(
     path_column: str | None = None,
     label_column: str | None = None,
     group_column: str | None = None,
+    class_names: ClassNames | None = None,
 ) -> DataFrame:
     """Read a .csv, .tsv or .parquet file as rows of `LABELS`, in one task. ``group`` may be null.
 
     The default columns are ``path`` and ``label``, or those of Kaggle's files for ImageNet (``ImageId``, and
-    ``PredictionString``, whose first word is the class). Raises `SourceError` if the file or a column is missing, or if
-    a column has neither text nor integers; the task raises it if the file is damaged further down.
+    ``PredictionString``, whose first word is the class). Numbers of a column with the class names of `class_order`
+    become these names. Raises `SourceError` if the file or a column is missing, or if a column has neither text nor
+    numbers; the task raises it if the file is damaged further down.
     """
     folder, name = _parted(address)
     with _read_errors(address), driver_storage(spark, folder).open(name) as file:
         kinds = _columns(file, name)
     wanted = _wanted(kinds, path_column, label_column, group_column)
+    order = class_order(spark, address, label_column=label_column, class_names=class_names)
     missing = [column for column in wanted if [found for found, _ in kinds].count(column) != 1]
     if missing:
         there = ", ".join(found for found, _ in kinds)
@@ -70,9 +65,22 @@ def read_labels(
             "Set --path-column, --label-column and --group-column."
         )
     for column, kind in kinds:
-        if column in wanted and not _is_readable(kind):
-            raise SourceError(f"Wanted text or integers in the column {column!r} of {address}. Found: {kind}.")
-    return map_batches(_task(spark), task=partial(_label_batches, address=address, wanted=wanted), schema=LABELS)
+        if column in wanted and not (is_label_type(kind) if column == wanted[1] else _is_readable(kind)):
+            what = "text or whole numbers" if column == wanted[1] else "text or integers"
+            raise SourceError(f"Wanted {what} in the column {column!r} of {address}. Found: {kind}.")
+    task = partial(_label_batches, address=address, wanted=wanted, order=order)
+    return map_batches(_task(spark), task=task, schema=LABELS)
+
+
+def class_order(
+    spark: SparkSession, address: str, *, label_column: str | None, class_names: ClassNames | None
+) -> tuple[str, ...]:
+    """The class names in the schema of a .parquet file for `read_labels`, by their numbers; none in other files."""
+    if class_names == "number" or not address.lower().endswith(".parquet"):
+        return ()
+    folder, name = _parted(address)
+    with _read_errors(address), driver_storage(spark, folder).open(name) as file:
+        return class_label_names(pq.read_schema(file), label_column or "label")
 
 
 def has_names(spark: SparkSession, address: str) -> bool:
@@ -114,146 +122,26 @@ def read_label_lines(spark: SparkSession, address: str) -> DataFrame:
     return map_batches(_task(spark), task=partial(_line_batches, address=address), schema=LINES)
 
 
-def label_by_file(entries: DataFrame, *, labels: DataFrame, name: str, by_stem: bool = False) -> DataFrame:
-    """Add to each image the label and group of its row in ``labels`` (of `LABELS`, from a file called ``name``).
-
-    A row matches an image if its path is the image's path, or the image's split, ``/`` and path. ``by_stem`` ignores
-    the extension of the image's path. An image without a row, without a label, or with two different labels is rejected
-    for this reason, and so are images that differ only in an ignored extension. An image that has a reason already
-    keeps it.
-    """
-    label = F.when(F.trim("label") != "", F.col("label"))
-    rows = labels.groupBy("path").agg(
-        *(F.min(label).alias("low"), F.max(label).alias("high")),
-        *(F.min("group").alias("low_group"), F.max("group").alias("high_group")),
-    )
-    by_path = rows.select(F.col("path").alias("_path"), *_prefixed("_a_"))
-    by_name = rows.select(F.col("path").alias("_name"), *_prefixed("_b_"))
-    low, high = F.least("_a_low", "_b_low"), F.greatest("_a_high", "_b_high")  # both ignore nulls
-    low_group, high_group = F.least("_a_low_group", "_b_low_group"), F.greatest("_a_high_group", "_b_high_group")
-    reason = (
-        F.when(F.col("_path").isNull() & F.col("_name").isNull(), F.lit(f"no label: not in {name}"))
-        .when(low.isNull(), F.lit(f"no label: empty in {name}"))
-        .when(low != high, F.concat(F.lit("two labels: "), low, F.lit(" and "), high, F.lit(f" in {name}")))
-        .when(
-            low_group != high_group,
-            F.concat(F.lit("two groups: "), low_group, F.lit(" and "), high_group, F.lit(f" in {name}")),
-        )
-    )
-    if by_stem:
-        same = F.count_if(_is_file()).over(Window.partitionBy("or_split", image_name(by_stem=True)))
-        entries, columns = entries.withColumn("_same", same), entries.columns
-        reason = F.when(
-            F.col("_same") > 1, F.lit(f"no label: images of the same name without extension, as names are in {name}")
-        ).otherwise(reason)
-    else:
-        columns = entries.columns
-    changed = {
-        "or_label": F.when(reason.isNull(), low),
-        "group_id": F.when(reason.isNull(), F.coalesce(low_group, "group_id")),
-        "reason": F.coalesce("reason", reason),
-    }
-    path = image_name(by_stem=by_stem)
-    joined = entries.join(by_path, on=path == F.col("_path"), how="left").join(
-        by_name, on=full_name(path) == F.col("_name"), how="left"
-    )
-    return joined.select([changed[c].alias(c) if c in changed else F.col(c) for c in columns])
-
-
-def image_name(*, by_stem: bool) -> Column:
-    """The path by which an image is looked up: its path, or the path without the extension of an image."""
-    if not by_stem:
-        return F.col("path")
-    last = F.substring_index(F.col("path").cast("string"), "/", -1)
-    ending = F.lower(F.substring_index(last, ".", -1))
-    stem = F.expr("substring(path, 1, length(path) - length(substring_index(CAST(path AS STRING), '.', -1)) - 1)")
-    is_told = last.contains(".") & ending.isin([one.decode() for one in EXTENSIONS])
-    return F.when(is_told, stem).otherwise(F.col("path"))
-
-
-def full_name(path: Column) -> Column:
-    """A path with the split of the image, if it has one."""
-    return F.when(F.length("or_split") == 0, path).otherwise(F.concat("or_split", F.lit(b"/"), path))
-
-
-def unmatched_labels(entries: DataFrame, *, labels: DataFrame, by_stem: bool = False) -> DataFrame:
-    """The paths in ``labels`` that match no image, each once, as ``name``; ``by_stem`` as in `label_by_file`."""
-    path = image_name(by_stem=by_stem)
-    names = entries.select(F.explode(F.array(path, full_name(path))).alias("path"))
-    return (
-        labels.select("path")
-        .distinct()
-        .join(names, on="path", how="left_anti")
-        .select(F.col("path").cast("string").alias("name"))
-    )
-
-
-def label_by_line(entries: DataFrame, *, lines: DataFrame, name: str) -> DataFrame:
-    """Add to the n-th file, sorted by the bytes of split and path, the label of the n-th of ``lines``.
-
-    Only regular files count. `check_lines` checks that there are as many lines as files.
-    """
-    ranked = entries.withColumn("_file", _is_file())
-    order = Window.partitionBy("_file").orderBy("or_split", "path")
-    ranked = ranked.withColumn("_line", F.when(F.col("_file"), F.row_number().over(order)))
-    numbers = lines.select(F.col("line").alias("_number"), F.col("label").alias("_label"))
-    reason = F.when(F.col("_label").isNull(), F.lit(f"no label: not in {name}"))
-    changed = {"or_label": F.col("_label"), "reason": F.coalesce("reason", reason)}
-    joined = ranked.join(numbers, on=F.col("_line") == F.col("_number"), how="left")
-    return joined.select([changed[c].alias(c) if c in changed else F.col(c) for c in entries.columns])
-
-
-def check_lines(entries: DataFrame, *, lines: DataFrame, name: str) -> None:
-    """Raise `SourceError` unless there is one line per file. Counts both, so persist the entries first."""
-    files, wanted = entries.where(_is_file()).count(), lines.count()
-    if files != wanted:
-        raise SourceError(
-            f"Wanted a line in {name} for each image, in the order of their names. "
-            f"Found: {wanted:,} lines and {files:,} files. The source must have these images and no other files."
-        )
-
-
-def class_numbers_of(names: Iterable[str]) -> dict[str, int]:
-    """Class names that are numbers from 0 to 2**31 - 1, with their numbers. Raises `SourceError` for others."""
-    names = sorted(set(names))
-    numbers = {name: int(digits[1]) for name in names if (digits := _NUMBER.fullmatch(name)) and len(digits[1]) <= 10}
-    others = [name for name in names if numbers.get(name, 1 << 31) >= 1 << 31]
-    if others:
-        shown = ", ".join(repr(name) for name in others[:_SHOWN]) + (", ..." if len(others) > _SHOWN else "")
-        raise SourceError(
-            f"Wanted class names that are numbers from 0 to {(1 << 31) - 1}, for --class-names number. "
-            f"Found: {shown}. Set --class-names name to number the classes by name."
-        )
-    return numbers
-
-
-def all_integers(names: Iterable[str]) -> bool:
-    """Whether there are names, and all are integers of 0 or more."""
-    names = set(names)
-    return bool(names) and all(_NUMBER.fullmatch(name) for name in names)
-
-
-def warn_of_integers(names: Collection[str]) -> None:
-    """Warn of class names that are integers, unless --class-names says whether they are numbers."""
-    log.warning(
-        "All %d class names are integers. They get numbers as names, in code-point order: 10 comes before 2. "
-        "If they are class numbers, set --class-names number. Set --class-names name to silence this warning.",
-        len(names),
-    )
-
-
 def _label_batches(
-    batches: Iterable[pa.RecordBatch], *, address: str, wanted: Sequence[str]
+    batches: Iterable[pa.RecordBatch], *, address: str, wanted: Sequence[str], order: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """Run the task: it ignores its one row and yields rows of `LABELS`."""
     if not sum(batch.num_rows for batch in batches):
         return
     folder, name = _parted(address)
+    rows = 0
     with _read_errors(address), executor_storage(folder).open(name) as file:
         for batch in _read(file, name, sorted(set(wanted))):
             path, label, *group = (batch.column(column) for column in wanted)
             groups = _as_text(group[0]) if group else pa.nulls(batch.num_rows, pa.string())
-            labels = _as_text(label)
+            try:
+                labels = label_texts(label, names=order)
+            except LabelError as error:
+                raise SourceError(
+                    f"Wanted labels in the column {wanted[1]!r} of {address}. Found: {error}, in row "
+                    f"{rows + error.row + 1:,}. {error.mend}"
+                ) from None
+            rows += batch.num_rows
             if wanted[1] == _KAGGLE[1]:
                 labels = pc.list_element(pc.utf8_split_whitespace(pc.utf8_trim_whitespace(labels)), 0)
             columns = [_as_bytes(path), labels, groups]
@@ -369,12 +257,3 @@ def _read_errors(address: str) -> Iterator[None]:
     except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
         line = one_line(error)[:500]
         raise SourceError(f"Wanted a readable label file at {address}. Found: {line}") from None
-
-
-def _is_file() -> Column:
-    kind = F.substring_index("reason", ": ", 1)
-    return F.col("reason").isNull() | ~kind.isin(*_NO_FILE)
-
-
-def _prefixed(prefix: str) -> list[Column]:
-    return [F.col(name).alias(prefix + name) for name in ("low", "high", "low_group", "high_group")]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from etl.sources.label_names import likely_cause
+from etl.sources.labels.matching import likely_cause
 
 
 @pytest.mark.parametrize(

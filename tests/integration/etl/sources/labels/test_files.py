@@ -13,17 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from etl.errors import SourceError
 from etl.sources.entries import ENTRIES
-from etl.sources.label_names import check_names
-from etl.sources.labels import (
-    check_lines,
-    has_names,
-    label_by_file,
-    label_by_line,
-    lack_extensions,
-    read_label_lines,
-    read_labels,
-    unmatched_labels,
-)
+from etl.sources.labels.files import has_names, lack_extensions, read_label_lines, read_labels
+from etl.sources.labels.matching import check_lines, check_names, label_by_file, label_by_line, unmatched_labels
 from tests.support.spark_rows import rows_of
 
 

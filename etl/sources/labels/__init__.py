@@ -1,0 +1,1 @@
+"""Labels of images: label files, and what labels of any source mean."""
