@@ -35,8 +35,7 @@ def parser(manual: str | None) -> Parser:
     group = made.add_argument_group("images")
     options.add_picture_options(group)
     add = group.add_argument
-    options.add_check_option(group)
-    add("--max-errors", metavar="N|P%", help="fail if more files are rejected (default: fail only if all are)")
+    options.add_check_options(group)
     add = made.add_argument_group("destination").add_argument
     add("-d", "--data-table", metavar="KS.TABLE", help="the table of images")
     add("-m", "--metadata-table", metavar="KS.TABLE", help="the table of metadata")

@@ -84,10 +84,13 @@ def add_picture_options(group: argparse._ArgumentGroup) -> None:
     add("--enlarge", action="store_true", help="let --img-size enlarge small images")
 
 
-def add_check_option(group: argparse._ArgumentGroup) -> None:
-    """Add ``--check`` for the images that are read."""
-    group.add_argument("--check", choices=get_args(Check), default="header",
+def add_check_options(group: argparse._ArgumentGroup) -> None:
+    """Add ``--check`` for the images that are read, and how many may be rejected."""
+    add = group.add_argument
+    add("--check", choices=get_args(Check), default="header",
         help="how to check images: header and end, all pixels, or not at all (default: header)")  # fmt: skip
+    add("--max-errors", metavar="N|P%", help="fail if more files are rejected (default: fail only if all are)")
+    add("--strict", dest="max_errors", action="store_const", const="0", help="the same as --max-errors 0")
 
 
 def add_column_options(add: Callable[..., Any], *, otherwise: str = "") -> None:

@@ -75,11 +75,10 @@ def parser() -> command_line.Parser:
         "the keyspace of --split, or none)")  # fmt: skip
     group = made.add_argument_group("images")
     options.add_picture_options(group)
-    options.add_check_option(group)
+    options.add_check_options(group)
     add = group.add_argument
     add("--compress", choices=COMPRESSIONS, default="none",
         help="zstd: compress images in formats without compression, BMP, PNM and TIFF (default: none)")  # fmt: skip
-    add("--max-errors", metavar="N|P%", help="fail if more files are rejected (default: fail only if all are)")
     add = made.add_argument_group("shards").add_argument
     add("-o", "--out", metavar="PLACE", required=True, help="a folder, or s3://bucket/prefix")
     add("--maxsize", type=command_line.size, metavar="SIZE", help="the largest size of a shard, tar headers included "

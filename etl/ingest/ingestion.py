@@ -261,6 +261,7 @@ class Ingest:
             where = f"{rejected:,}. Reasons: {report.rejected_at}"
             if stopped_at:  # a target folder has no list yet
                 where = f"{rejected:,} so far" + ("" if plan.target else f". Reasons: {report.rejected_at}")
+            where += "".join(f"; {fault}" for fault in self._images.faults)
             raise EtlError(f"Wanted {plan.tolerance.limit(self._images.counts.files)}. Found: {where}")
         if not report.images and not report.already_there and not report.deleted:
             raise EtlError(

@@ -14,15 +14,17 @@ from etl.errors import SourceError
 from etl.frames import kept, pictures_in_rows, plain_inside
 from etl.ingest.plan import IngestPlan
 from etl.secrets import secrets_on_executors
-from etl.sources.entries import NO_CLASS_FOLDERS, Listing
+from etl.sources.entries import NO_CLASS_FOLDERS, Listing, text
 from etl.sources.labels.values import LabelMeaning
 from etl.sources.listing import ListedSource, list_source
 from etl.sources.plan import SourcePlan
+from etl.sources.tar_members import FAULTS
 from etl.sources.trees import local_path
 from formats.image_names import OUTSIDE
 from formats.sizes import counted
 
 log = logging.getLogger("imagestrata.ingest")
+_SHOWN = 5
 Keep = Callable[[DataFrame], DataFrame]
 
 
@@ -84,11 +86,15 @@ def count_entries(entries: DataFrame) -> DataFrame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedImages:
-    """The images of a source. ``entries`` has them without their bytes, persisted."""
+    """The images of a source. ``entries`` has them without their bytes, persisted.
+
+    ``faults`` has a line for each archive that may have more images than are listed.
+    """
 
     source: ListedSource
     entries: DataFrame
     counts: ListingCounts
+    faults: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, spark: SparkSession, plan: SourcePlan, *, dataset: str, keep: Keep) -> "ListedImages":
@@ -111,7 +117,9 @@ class ListedImages:
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in counts.rejected_by_reason.items())
             hint = f" {NO_CLASS_FOLDERS}" if OUTSIDE in counts.rejected_by_reason else ""
             raise SourceError(f"Wanted images in {plan.address}. Found: no usable files: {reasons}.{hint}")
-        return cls(source=source, entries=entries, counts=counts)
+        faults = _archive_faults(entries) if counts.rejected_by_reason.keys() & {*FAULTS} else ()
+        source = replace(source, remarks=(*source.remarks, *faults))
+        return cls(source=source, entries=entries, counts=counts, faults=faults)
 
     @property
     def listing(self) -> Listing:
@@ -149,6 +157,19 @@ def _with_classes(
     entries = entries.transform(meaning.apply)
     rows = entries.transform(count_entries).collect()
     return source, entries, ListingCounts.of(rows, classes=source.listing.classes)
+
+
+def _archive_faults(entries: DataFrame) -> tuple[str, ...]:
+    """A line for each archive with faults, for the first few of them. Runs Spark."""
+    faults = entries.where(F.substring_index("reason", ": ", 1).isin(*FAULTS))
+    first = F.min(F.struct("offset", "path", "reason")).alias("first")
+    by_place = faults.groupBy("place").agg(F.count("*").alias("faults"), first).orderBy("place")
+    rows = by_place.limit(_SHOWN + 1).collect()
+    lines = []
+    for row in rows[:_SHOWN]:
+        more = f", and {counted(row.faults - 1, 'more fault')}" if row.faults > 1 else ""
+        lines.append(f"{text(bytes(row.place))}: {row['first'].reason} ({text(bytes(row['first'].path))}{more})")
+    return (*lines, *(["more archives have faults"] if len(rows) > _SHOWN else []))
 
 
 def list_images(spark: SparkSession, *, plan: IngestPlan, stack: ExitStack) -> ListedImages:

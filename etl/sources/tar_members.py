@@ -1,21 +1,22 @@
 """The members of a tar, from its headers, as far as they can be read.
 
-If an archive is truncated, or has other data between members, the members before that are returned; the last one has
-the reason.
+If an archive is truncated, or has other data between members or after its end mark, the members before that are
+returned; the last one has the reason.
 """
 
-import logging
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 from formats.tar_headers import BLOCK, NoEndError, TarError, headers
 
-log = logging.getLogger(__name__)
-
+_PIECE, _LARGEST_PIECE = 4 << 10, 1 << 20
 MAX_BODY = 1 << 20
 """The largest body that is read with the headers."""
 
 CUT = "truncated: the archive ends inside it"
+TWICE = "twice: a later member has this name"
+FAULTS = ("truncated", "damaged", "unread", "twice", "not a tar")
+"""The kinds of reasons that are about an archive. They mean that it may have more images than are listed."""
 
 _UNSUPPORTED = {"sparse file": "unsupported: sparse", "other": "unsupported: a tar entry of type {!r}"}
 
@@ -37,7 +38,7 @@ class Member(NamedTuple):
     """A member of an archive that is not a folder.
 
     Its ``size`` bytes begin at ``offset``. ``reason`` (``kind: detail``) is why it cannot be used. For an error between
-    members, the name is ``@`` and the offset in bytes. ``body`` has the contents, if requested.
+    or after members, the name is ``@`` and the offset in bytes. ``body`` has the contents, if requested.
     """
 
     name: bytes
@@ -59,7 +60,11 @@ def members(
     The archive ends at its end mark, or at ``end``. Raises `NotATarError` if it does not begin with a header.
     """
 
+    last = start
+
     def read(offset: int, length: int) -> bytes:
+        nonlocal last
+        last = offset
         return archive.read(offset, length if end is None else max(0, min(length, end - offset)))
 
     def reaches(place: int) -> bool:
@@ -80,13 +85,32 @@ def members(
                     yield Member(name, body, size, CUT)
                     return
                 yield Member(name, body, size, reason, own)
+        at, reason = _after_end_mark(read, last + BLOCK)
     except NoEndError as error:
-        log.warning("an archive ends without its end mark, after %s bytes", f"{error.at - start:,}")
+        at, reason = error.at, str(error)
     except TarError as error:
         if error.at == start:
             raise NotATarError(_instead_of_a_tar(read(start, BLOCK), str(error))) from None
         reason = CUT if error.name is not None else str(error)
         yield Member(error.name or b"@%d" % error.at, error.at, 0, reason)
+        return
+    if reason := (archive.fault if end is None else None) or reason:
+        yield Member(b"@%d" % at, at, 0, reason)
+
+
+def _after_end_mark(read: Callable[[int, int], bytes], at: int) -> tuple[int, str | None]:
+    """The first block from ``at`` that is not padding and what it is, or the end of the archive and None."""
+    piece = _PIECE
+    while data := read(at, piece):
+        if rest := data.lstrip(b"\0"):
+            at += (len(data) - len(rest)) // BLOCK * BLOCK
+            try:
+                next(headers(read, at))
+            except (TarError, StopIteration):
+                return at, "unread: other data follow the end mark of the archive"
+            return at, "unread: another archive follows the end mark of this one"
+        at, piece = at + len(data), min(2 * piece, _LARGEST_PIECE)
+    return at, None
 
 
 def _instead_of_a_tar(block: bytes, error: str) -> str:

@@ -4,26 +4,24 @@ Executors read the headers and skip the contents; nothing is extracted. Of sever
 counts, as in tar. Members that cannot be used are listed with the reason.
 """
 
-import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from etl.errors import SourceError
 from etl.secrets import driver_storage, executor_storage
 from etl.sources.archives import is_compressed, open_archive, place_of
 from etl.sources.entries import ENTRIES, Entry, Listing, entry_batches, text
-from etl.sources.tar_members import Archive, Member, NotATarError, members
+from etl.sources.tar_members import TWICE, Archive, Member, NotATarError, members
 from etl.workers import map_items
 from formats.image_names import HIDDEN, OUTSIDE, left_out
 from formats.stores.storage import Storage
 from schemas import image_id
-
-log = logging.getLogger(__name__)
 
 _TAR = b".tar"
 
@@ -76,9 +74,7 @@ def _list_batches(
     for place in places:
         with open_archive(place, executor_storage) as archive:
             found = _split_up(_checked(archive, place), folders, or_split, place)
-            yield from once(_entries(found, place, dataset, by_folder))
-            if archive.fault:
-                log.warning("%s: %s", text(place), archive.fault)
+            yield from once(_entries(found, place, dataset, by_folder), dataset=dataset)
 
 
 def _checked(archive: Archive, place: bytes) -> Iterator[Member]:
@@ -124,7 +120,7 @@ def _split_up(
     depth = 1 + max((folder.count(b"/") for folder in folders), default=0)
     for member in found:
         name, wrong = plain(member.name), unsafe(member.name)
-        at_fault = member.reason is not None and member.reason.startswith(("truncated", "damaged"))
+        at_fault = member.reason is not None and member.reason.startswith(("truncated", "damaged", "unread"))
         whole = whole and not at_fault
         if wrong:
             yield or_split, member._replace(reason=wrong)
@@ -159,8 +155,11 @@ def _entries(found: Iterable[tuple[bytes, Member]], place: bytes, dataset: str, 
         raise SourceError(f"Wanted class folders whose names differ as text in {text(place)}. Found: {names}")
 
 
-def once(entries: Iterator[Entry]) -> Iterator[pa.RecordBatch]:
-    """The batches of all entries of an archive, each id once, with its last entry."""
+def once(entries: Iterator[Entry], *, dataset: str) -> Iterator[pa.RecordBatch]:
+    """The batches of all entries of an archive, each id once, with its last entry.
+
+    The other entries of an id get a name of their own, with their offset, and the reason `TWICE`.
+    """
     batches = list(entry_batches(entries))  # as Arrow a million of them take 200 MB
     if not batches:
         return
@@ -172,8 +171,18 @@ def once(entries: Iterator[Entry]) -> Iterator[pa.RecordBatch]:
     kept[order] = last
     at = 0
     for batch in batches:
-        yield batch.filter(pa.array(kept[at : at + batch.num_rows]))
+        mask = pa.array(kept[at : at + batch.num_rows])
+        yield batch.filter(mask)
+        yield from entry_batches(
+            superseded(Entry(*row.values()), dataset=dataset) for row in batch.filter(pc.invert(mask)).to_pylist()
+        )
         at += batch.num_rows
+
+
+def superseded(entry: Entry, *, dataset: str) -> Entry:
+    """The entry of a member whose name a later member has."""
+    path = entry.path + b"@%d" % (entry.offset or 0)
+    return entry._replace(id=image_id(dataset, entry.or_split, path).bytes, path=path, reason=TWICE)
 
 
 def list_tar_of_tars(
@@ -221,7 +230,7 @@ def _list_inner_batches(
     """Run the task: it takes splits and members of the outer archive and yields rows of `ENTRIES`."""
     with open_archive(place, executor_storage) as archive:
         for or_split, member in outer:
-            yield from once(_inner_entries(archive, member, place, dataset, or_split))
+            yield from once(_inner_entries(archive, member, place, dataset, or_split), dataset=dataset)
 
 
 def _inner_entries(archive: Archive, outer: Member, place: bytes, dataset: str, or_split: bytes) -> Iterator[Entry]:

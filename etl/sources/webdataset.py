@@ -7,7 +7,6 @@ The key is the name up to the first dot in its last part. The rest is the kind o
 
 import glob
 import json
-import logging
 import os
 import re
 from collections import Counter
@@ -27,14 +26,12 @@ from etl.secrets import executor_storage
 from etl.sources.archives import is_compressed, is_remote, open_archive, place_of
 from etl.sources.entries import ENTRIES, Entry, Listing, entry_batches, text
 from etl.sources.labels.values import LabelError, bare, label_text
-from etl.sources.tar_members import CUT, Archive, Member, NotATarError, members
+from etl.sources.tar_members import CUT, TWICE, Archive, Member, NotATarError, members
 from etl.sources.tars import once, plain, unsafe
 from etl.workers import map_items
 from formats.errors import StorageError
 from formats.stores.storage import Storage
 from schemas import image_id
-
-log = logging.getLogger(__name__)
 
 _TARS = (".tar", ".tar.gz", ".tgz")
 _MOST = 1_000_000
@@ -192,7 +189,7 @@ def _list_batches(
     for place in places:
         with open_archive(place, executor_storage) as archive:
             read = _Sampling(masks=masks, has_companions=has_companions, has_classes=has_classes, others=others)
-            yield from once(_entries(archive, place, dataset, or_split, read))
+            yield from once(_entries(archive, place, dataset, or_split, read), dataset=dataset)
 
 
 def _list_all(places: Iterable[bytes], **options: Any) -> Iterator[pa.RecordBatch]:
@@ -239,8 +236,6 @@ def _entries(archive: Archive, place: bytes, dataset: str, or_split: bytes, read
             yield from _sample_entries(list(sample), entry, read)
     except NotATarError as error:
         yield entry(Member(b"@0", 0, 0), f"not a tar: {archive.fault or error}")
-    if archive.fault:
-        log.warning("%s: %s", text(place), archive.fault)
 
 
 def _shown_members(archive: Archive, read: _Sampling) -> Iterator[Member]:
@@ -253,6 +248,11 @@ def _shown_members(archive: Archive, read: _Sampling) -> Iterator[Member]:
 
 def _sample_entries(sample: Sequence[Member], entry: Callable[..., Entry], read: _Sampling) -> Iterator[Entry]:
     """One image with its label, and an entry with a reason for each other possible image."""
+    last = {member.name: member for member in sample}
+    for member in sample:
+        if member is not last[member.name]:
+            yield entry(member._replace(name=member.name + b"@%d" % member.offset), TWICE)
+    sample = list(last.values())
     images = [member for member in sample if _may_be_taken(member) and _is_image(member)]
     others = [member for member in sample if _may_be_taken(member) and not _is_image(member)]
     cut = None

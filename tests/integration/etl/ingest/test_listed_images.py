@@ -1,5 +1,6 @@
 """The listed images of a source have the classes that its labels mean."""
 
+import gzip
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from pyspark.sql import SparkSession
 from etl.errors import SourceError
 from etl.ingest.listed_images import ListedImages
 from etl.sources.plan import SourcePlan
+from tests.support.archives import tar
 
 
 def _listed(spark: SparkSession, plan: SourcePlan) -> tuple[ListedImages, dict[str, tuple[str | None, str | None]]]:
@@ -63,3 +65,29 @@ def test_classes_have_the_names_of_the_schema(spark: SparkSession, tmp_path: Pat
     assert (images.listing.order, images.counts.classes) == ((), {"0", "2"})
     with pytest.raises(SourceError, match=r"Wanted labels from 0 to 2, for the class names .* Found: '-1'"):
         _listed(spark, replace(plan, no_label=None))
+
+
+def test_archives_that_may_have_more_images_are_named(spark: SparkSession, tmp_path: Path) -> None:
+    whole = tar({f"{name}/{number}.jpg": b"x" for name in "ab" for number in range(2)})
+    twice = tar({"a/0.jpg": b"x"})[:1024] + whole
+    truncated, followed = (
+        "truncated: the archive ends without its end mark",
+        "unread: another archive follows the end mark",
+    )
+    for name, data, files, fault in [
+        ("cut.tar", whole[: 3 * 1024], 3, f"{truncated} (@3072)"),
+        ("two.tar", whole + whole, 4, f"{followed} of this one (@{len(whole)})"),
+        ("twice.tar", twice, 4, "twice: a later member has this name (a/0.jpg@512)"),
+        ("two.tar.gz", gzip.compress(whole) + gzip.compress(whole), 4, f"{followed} of this one (@{len(whole)})"),
+        ("inner.tar", tar({"a.tar": whole[: 3 * 1024], "b.tar": whole}), 7, f"{truncated} (a/@3584)"),
+    ]:
+        place = tmp_path / name
+        place.write_bytes(data)
+        images, _ = _listed(spark, SourcePlan(address=str(place)))
+        assert (images.counts.files - images.counts.rejected, images.counts.rejected) == (files, 1)
+        assert images.source.report_lines() == [f"{place}: {fault}"] == [*images.faults]
+    for number in range(7):
+        (tmp_path / f"x-{number}.tar").write_bytes(tar({f"{number}.jpg": b"x", f"{number}.cls": b"1"})[:2048])
+    images, _ = _listed(spark, SourcePlan(address=str(tmp_path / "x-*.tar")))
+    assert images.faults[0] == f"{tmp_path}/x-0.tar: {truncated} (x-0/@2048)"
+    assert images.faults[5:] == ("more archives have faults",)

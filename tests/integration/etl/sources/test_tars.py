@@ -95,11 +95,13 @@ def test_a_truncated_tar_of_tars_keeps_its_whole_members(spark: SparkSession, tm
     data = tar_of(_inner("a", 3), _inner("b", 3))
     second = data.index(b"b.tar\0")
     one = 512 + 512  # a member of an inner archive
-    for cut, last in [(one + 600, b"b/b_1.JPEG"), (one, b"b.tar")]:
+    ended = b"b/@%d" % (second + 512 + one)
+    no_end = "truncated: the archive ends without its end mark"
+    for cut, last, reason in [(one + 600, b"b/b_1.JPEG", CUT), (one, ended, no_end)]:
         address = _write(tmp_path / "x.tar", data[: second + 512 + cut])
         rows = list_tar_of_tars(spark, address, dataset="d", or_split=b"").entries.collect()
         assert sorted(_contents(data, rows)) == [b"a/a_0.JPEG", b"a/a_1.JPEG", b"a/a_2.JPEG", b"b/b_0.JPEG"]
-        assert {bytes(row.path): row.reason for row in rows if row.reason} == {last: CUT}
+        assert {bytes(row.path): row.reason for row in rows if row.reason} == {last: reason}
 
 
 def test_inner_archives_with_the_same_stem_are_refused_unless_in_split_folders(

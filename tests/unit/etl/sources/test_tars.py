@@ -4,7 +4,7 @@ import gzip
 import io
 import os
 import tarfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,11 +88,8 @@ def test_a_truncated_archive_keeps_whole_files_and_has_a_reason_for_the_rest(siz
     whole = [member for member in found if member.reason is None]
     assert [member.size for member in whole] == sizes[: len(whole)]
     assert all(member.offset + member.size <= len(data) for member in whole)
-    assert len(found) - len(whole) <= 1
-    told = found[len(whole) :]
-    if len(whole) < len(sizes) and not told:  # nothing of the next member is there
-        end = whole[-1].offset + whole[-1].size
-        assert len(data) <= end + -end % 512
+    ended = len(data) >= sum(512 + size + -size % 512 for size in sizes) + 512
+    assert [(member.reason or "").partition(":")[0] for member in found[len(whole) :]] == ["truncated"] * (not ended)
     archives: list[Archive] = [_ranged(data), GzipBytes(io.BytesIO(gzip.compress(data)).read)]
     assert all(list(members(archive)) == found for archive in archives)
 
@@ -101,7 +98,8 @@ def test_truncated_members_and_headers_have_a_reason() -> None:
     data = tar_of(("a/1", b"x" * 600), ("a/2", b"y" * 600))
     first = Member(b"a/1", 512, 600)
     assert list(members(_ranged(data[: 1536 + 512 + 599]))) == [first, Member(b"a/2", 2048, 600, CUT)]
-    assert list(members(_ranged(data[: 1536 + 512 + 600]))) == [first, Member(b"a/2", 2048, 600)]
+    missing = Member(b"@3072", 3072, 0, "truncated: the archive ends without its end mark")
+    assert list(members(_ranged(data[: 1536 + 512 + 600]))) == [first, Member(b"a/2", 2048, 600), missing]
     assert list(members(_ranged(data[: 1536 + 100]))) == [
         first,
         Member(b"@1536", 1536, 0, "truncated: the archive ends inside a header"),
@@ -185,7 +183,7 @@ def test_headers_that_are_far_apart_are_read_alone() -> None:
         return data[at : at + count]
 
     assert len(list(members(RangedBytes(fetch, len(data), 64 << 10)))) == 20
-    assert read <= 22 * 4096
+    assert read <= 22 * 4096 + (64 << 10)  # a block after the end mark
 
 
 def test_several_gzip_streams_and_padding_are_one_archive() -> None:
@@ -207,9 +205,28 @@ def test_a_damaged_gzip_keeps_the_members_before_the_damage() -> None:
         assert last.reason == CUT
         assert stream.fault == "truncated: the compressed data end too early"
     stream = GzipBytes(io.BytesIO(packed[:-8] + b"\0" * 8).read)
-    assert len(list(members(stream))) == 20
+    *whole, last = members(stream)
+    assert (len(whole), last.reason) == (20, "damaged: incorrect data check")
     assert not stream.reaches(1 << 30)
-    assert stream.fault == "damaged: incorrect data check"
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+@pytest.mark.parametrize("padding", [0, 5 << 20])
+def test_what_follows_the_end_mark_has_a_reason(pack: Callable[[bytes], bytes], padding: int) -> None:
+    first, second = tar_of(("a/1", b"x")), tar_of(("a/2", b"y"))
+    before = len(first) + padding
+    for data, reason in [
+        (second, "unread: another archive follows the end mark of this one"),
+        (b"\0" * 700 + b"junk", "unread: other data follow the end mark of the archive"),
+        (bytes(3000), None),
+    ]:
+        whole = pack(first + bytes(padding)) + pack(data)
+        archive = _ranged(whole) if pack is bytes else GzipBytes(io.BytesIO(whole).read)
+        at = before + (512 if data.endswith(b"junk") else 0)
+        after = [] if reason is None else [Member(b"@%d" % at, at, 0, reason)]
+        assert list(members(archive)) == [Member(b"a/1", 512, 1), *after]
+    # An inner archive ends at the end of its member.
+    assert list(members(_ranged(first + second), end=len(first))) == [Member(b"a/1", 512, 1)]
 
 
 def test_member_names_give_paths_and_folders_give_classes(tmp_path: Path) -> None:
@@ -285,9 +302,13 @@ def test_the_last_member_with_a_name_wins(tmp_path: Path) -> None:
     data = tar_of(*files, ("./a/5", b"last"))
     place.write_bytes(data)
     rows = _listed(place)
-    assert len(rows) == 700
-    found = {row["path"]: data[row["offset"] : row["offset"] + row["bytes"]] for row in rows}
+    assert len({row["id"] for row in rows}) == len(rows) == len(files) + 1
+    taken = [row for row in rows if row["reason"] is None]
+    found = {row["path"]: data[row["offset"] : row["offset"] + row["bytes"]] for row in taken}
     assert found == {**{name.encode(): content for name, content in files}, b"a/5": b"last"}
+    assert len(taken) == 700
+    twice = next(row for row in rows if row["path"] == b"a/5@5632")
+    assert twice["reason"] == "twice: a later member has this name"
 
 
 def test_classes_of_the_same_text_are_refused(tmp_path: Path) -> None:

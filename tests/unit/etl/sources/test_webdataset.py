@@ -152,6 +152,27 @@ def test_a_truncated_shard_keeps_its_whole_samples(tmp_path: Path) -> None:
     ]
 
 
+def test_of_members_with_the_same_name_the_last_counts_and_the_others_have_a_reason(tmp_path: Path) -> None:
+    sample = [("1.jpg", b"old"), ("1.cls", b"3")]
+    for files in (
+        [*sample, ("1.jpg", b"new"), ("1.cls", b"4")],
+        [*sample, ("2.jpg", b"x"), ("1.jpg", b""), ("1.cls", b"4")],
+    ):
+        found = {path: (label, reason) for path, label, reason in _seen(_listed(_shard(tmp_path, *files)))}
+        assert found[b"s-0/1.jpg"] == ("4", None)
+        assert found[b"s-0/1.jpg@512"][1] == "twice: a later member has this name"
+
+
+def test_a_shard_with_another_one_behind_it_has_a_reason(tmp_path: Path) -> None:
+    place = _shard(tmp_path, ("1.jpg", b"x"), ("1.cls", b"3"))
+    size = place.stat().st_size
+    place.write_bytes(2 * place.read_bytes())
+    after = (b"s-0/@%d" % size, None, "unread: another archive follows the end mark of this one")
+    assert _seen(_listed(place)) == [(b"s-0/1.jpg", "3", None), after]
+    place.write_bytes(place.read_bytes()[: 4 * 512])
+    assert _seen(_listed(place))[1][2] == "truncated: the archive ends without its end mark"
+
+
 def test_a_shard_that_is_not_a_tar_has_a_reason(tmp_path: Path) -> None:
     for name, data in [("s-0.tar", b""), ("s-0.tgz", b"x" * 600)]:
         (tmp_path / name).write_bytes(data)
