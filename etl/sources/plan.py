@@ -72,7 +72,8 @@ class SourcePlan:
         """The layout: the given one, or the one that the address suggests."""
         if self.layout is not None:
             return self.layout
-        if _PATTERN.search(self.address.rpartition("/")[2]):
+        is_there = is_local(self.address) and os.path.exists(self.address)  # under this very name
+        if _PATTERN.search(self.address.rpartition("/")[2]) and not is_there:
             return "webdataset"
         name = self.address.lower().rstrip("/")
         if name.endswith(_ARCHIVES):

@@ -49,7 +49,8 @@ _OTHER_KINDS = "other names"
 def expand(pattern: str, *, storage_at: Callable[[str], Storage] = Storage) -> list[str]:
     """List the shards of a folder, a glob in the last part (``*.tar``) or braces (``{00..46}``, ``{a,b}``).
 
-    They are in the order of their names, or in the order of the braces. Raises `SourceError` if there are none.
+    Such characters in the name of a local file or folder that exists stand for themselves. The shards are in the order
+    of their names, or in the order of the braces. Raises `SourceError` if there are none.
     """
     found = [shard for one in _expand_braces(pattern) for shard in _expand_one(one, storage_at)]
     if not found:
@@ -59,9 +60,9 @@ def expand(pattern: str, *, storage_at: Callable[[str], Storage] = Storage) -> l
 
 def _expand_braces(pattern: str) -> list[str]:
     """Expand braces. The numbers of a range have the width of the first one."""
-    done = [""]
-    at = 0
-    for braces in _BRACES.finditer(pattern):
+    at = _literal(pattern)
+    done = [pattern[:at]]
+    for braces in _BRACES.finditer(pattern, at):
         if span := _RANGE.fullmatch(braces[1]):
             first, last = int(span[1]), int(span[2])
             if not 0 <= last - first < _MOST:
@@ -78,12 +79,23 @@ def _expand_braces(pattern: str) -> list[str]:
     return [before + pattern[at:] for before in done]
 
 
+def _literal(pattern: str) -> int:
+    """The length of the start of a pattern that is the name of a local file or folder."""
+    if is_remote(os.fsencode(pattern)):
+        return 0
+    if os.path.exists(pattern):
+        return len(pattern)
+    folder, slash, _ = pattern.rpartition("/")
+    return len(folder + slash) if os.path.isdir(folder) else 0
+
+
 def _expand_one(address: str, storage_at: Callable[[str], Storage]) -> list[str]:
     remote = is_remote(os.fsencode(address))
     folder, slash, last = address.rstrip("/").rpartition("/")
     if remote:
         if glob.has_magic(last):
-            return [folder + slash + name for name in _names(storage_at, folder) if fnmatchcase(name, last)]
+            names = _names(storage_at, folder)
+            return [folder + slash + name for name in names if name == last or fnmatchcase(name, last)]
         if last.lower().endswith(_TARS):
             return [address]
         here = address.rstrip("/")
@@ -91,7 +103,7 @@ def _expand_one(address: str, storage_at: Callable[[str], Storage]) -> list[str]
     if os.path.isdir(address):
         return [os.path.join(address, name) for name in sorted(os.listdir(address)) if name.lower().endswith(_TARS)]
     if glob.has_magic(address) and not os.path.exists(address):
-        return sorted(glob.glob(address))
+        return sorted(glob.glob(glob.escape(folder) + slash + last if os.path.isdir(folder) else address))
     return [address]
 
 

@@ -356,13 +356,22 @@ class Storage:
         with self._told():
             if self._access is None:
                 self.filesystem.makedirs(self.path(target).rpartition("/")[0], exist_ok=True)
-            self.filesystem.mv(self.path(source), self.path(target))
+                self.filesystem.mv(self.path(source), self.path(target))
+                return
+            self.filesystem.cp_file(self.path(source), self.path(target))  # mv takes names with brackets for patterns
+        self.remove_files([source])
 
     def remove(self, name: str) -> None:
         """Remove a file or a whole folder. Does nothing if there is none."""
-        if self.exists(name):
-            with self._told():
-                self.filesystem.rm(self.path(name), recursive=True)
+        if not self.exists(name):
+            return
+        if self._access is not None:  # rm takes names with brackets for patterns
+            self.remove_files(
+                [*filter(None, [name]), *("/".join(filter(None, (name, one))) for one in self.files(name))]
+            )
+            return
+        with self._told():
+            self.filesystem.rm(self.path(name), recursive=True)
 
     def remove_files(self, names: Collection[str]) -> None:
         """Remove many files, with as few requests as the storage allows. Missing files are ignored."""

@@ -1,5 +1,7 @@
 """Label files: a table with a row for each image, or one number per line in the order of the images' names."""
 
+import csv
+import io
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -68,8 +70,32 @@ def read_labels(
         if column in wanted and not (is_label_type(kind) if column == wanted[1] else _is_readable(kind)):
             what = "text or whole numbers" if column == wanted[1] else "text or integers"
             raise SourceError(f"Wanted {what} in the column {column!r} of {address}. Found: {kind}.")
+    if not name.lower().endswith(".parquet"):
+        with _read_errors(address), driver_storage(spark, folder).open(name) as file:
+            check_quotes(file, address)
     task = partial(_label_batches, address=address, wanted=wanted, order=order)
     return map_batches(_task(spark), task=task, schema=LABELS)
+
+
+def check_quotes(file: IO[bytes], address: str) -> None:
+    """Raise `SourceError` unless each quoted value of a text file ends where its quote does.
+
+    A quote that never closes would make one value of all rows after it.
+    """
+    lines = io.TextIOWrapper(file, "utf-8-sig", errors="surrogateescape", newline="")
+    reader = csv.reader(lines, delimiter=_delimiter(address), strict=True)
+    line = 1
+    try:
+        for _ in reader:
+            line = reader.line_num + 1
+    except csv.Error as error:
+        what = {"unexpected end of data": "a quote that is never closed"}.get(str(error), str(error))
+        raise SourceError(
+            f"Wanted quotes around whole values in {address}. Found: {what}, in the row that begins on line {line:,}. "
+            "Write a quote inside of a value twice."
+        ) from None
+    finally:
+        lines.detach()
 
 
 def class_order(
@@ -207,8 +233,11 @@ def _reading(name: str) -> Any:
 
 
 def _parsing(name: str) -> Any:
-    delimiter = {".tsv": "\t", ".txt": " "}.get(name[-4:].lower(), ",")
-    return pa_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+    return pa_csv.ParseOptions(delimiter=_delimiter(name), newlines_in_values=True)
+
+
+def _delimiter(name: str) -> str:
+    return {".tsv": "\t", ".txt": " "}.get(name[-4:].lower(), ",")
 
 
 def _is_readable(kind: Any) -> bool:

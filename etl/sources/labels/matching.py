@@ -115,23 +115,32 @@ def check_lines(entries: DataFrame, *, lines: DataFrame, name: str) -> None:
 
 
 def check_names(entries: DataFrame, *, labels: DataFrame, name: str, by_stem: bool = False) -> None:
-    """Raise `SourceError`, with the likely cause, if no row of ``labels`` matches an image. Runs Spark.
+    """Raise `SourceError` if no row of ``labels`` matches an image, or some rows would by another rule. Runs Spark.
 
-    ``entries`` is the result of `labels.label_by_file`, persisted. ``name`` is the name of the file, and ``by_stem`` is
-    as in that function.
+    The message has the likely cause. ``entries`` is the result of `label_by_file`, persisted. ``name`` is the name of
+    the file, and ``by_stem`` is as in that function.
     """
     found = F.col("reason").isNull()
     for start in _ROW_FOUND:
         found |= F.col("reason").startswith(start)
-    if entries.where(found).limit(1).count():
+    lost = F.col("reason").startswith("no label: not in")
+    counts = entries.agg(F.count_if(found).alias("found"), F.count_if(lost).alias("lost")).collect()[0]
+    if counts.found:
+        if counts.lost:
+            _check_extensions(entries.where(lost), entries=entries, labels=labels, name=name, by_stem=by_stem)
         return
-    images = entries.select(full_name(F.col("path")).alias("image"), _bare("path").alias("bare"))
+    images = entries.select(full_name(F.col("path")).alias("image"), "path", _bare("path").alias("bare"))
     rows = labels.select(F.col("path").alias("row"), _bare("path").alias("bare"))
-    pairs = images.join(rows, on="bare", how="inner").orderBy("image", "row").select("row", "image").limit(2).collect()
+    # A name without a folder is meant within the split folder.
+    like = F.when(F.col("row").cast("string").contains("/"), F.col("image")).otherwise(F.col("path")).alias("like")
+    folder = F.regexp_replace(F.col("path").cast("string"), "[^/]*$", "").alias("folder")
+    similar = images.join(rows, on="bare", how="inner").groupBy(folder)
+    first_pairs = similar.agg(F.min(F.struct("image", "row", like)).alias("pair")).orderBy("folder").limit(2)
+    pairs = [one.pair for one in first_pairs.collect()]
     row = pairs[0].row if pairs else labels.agg(F.min("path")).collect()[0][0]
     image = pairs[0].image if pairs else images.agg(F.min("image")).collect()[0][0]
     if pairs:
-        cause = likely_cause([(text(bytes(one.row)), text(bytes(one.image))) for one in pairs], by_stem=by_stem)
+        cause = likely_cause([(text(bytes(one.row)), text(bytes(one.like))) for one in pairs], by_stem=by_stem)
     else:
         cause = "The names differ even without folders and extensions. Is it the file of another split folder?"
     first, other = ("no name" if one is None else repr(text(bytes(one))) for one in (row, image))
@@ -139,6 +148,22 @@ def check_names(entries: DataFrame, *, labels: DataFrame, name: str, by_stem: bo
         f"Wanted rows in {name} for the images, by their paths. Found: {labels.count():,} rows and "
         f"{entries.count():,} files with no common names: {first} in {name}, {other} in the source. {cause}"
     )
+
+
+def _check_extensions(lost: DataFrame, *, entries: DataFrame, labels: DataFrame, name: str, by_stem: bool) -> None:
+    """Raise `SourceError` if a row that matches no image is one of ``lost`` with, or without, its extension."""
+    other = image_name(by_stem=not by_stem)
+    images = lost.select(
+        full_name(F.col("path")).alias("image"), F.explode(F.array(other, full_name(other))).alias("n")
+    )
+    rows = unmatched_labels(entries, labels=labels, by_stem=by_stem)
+    found = images.join(rows, on=F.col("n").cast("string") == F.col("name"), how="inner").orderBy("image").limit(1)
+    for one in found.collect():
+        raise SourceError(
+            f"Wanted names in {name} that all have the extensions of images, or that all have none. Found: "
+            f"{one.name!r} for {text(bytes(one.image))}, and names {'without' if by_stem else 'with'} extensions. "
+            "Write all names in one way."
+        )
 
 
 def likely_cause(pairs: list[tuple[str, str]], *, by_stem: bool = False) -> str:
@@ -155,7 +180,10 @@ def likely_cause(pairs: list[tuple[str, str]], *, by_stem: bool = False) -> str:
                 "classes; otherwise write full paths into the file."
             )
         elif not row_folder:
-            cause = f"The images are in {folder}/, which is not in the names. Set --root {folder}."
+            cause = (
+                f"The images are in {folder}/, which is not in the names. Set --root {folder}, or write full paths "
+                "into the file."
+            )
         elif not folder:
             cause = f"The names begin with {row_folder}/. Use the parent folder as SOURCE, or set --split-subdir."
         else:

@@ -79,15 +79,18 @@ def is_label_type(kind: Any) -> bool:
         kind = kind.value_type
     is_text = of.is_string(kind) or of.is_large_string(kind) or of.is_binary(kind) or of.is_large_binary(kind)
     is_number = of.is_integer(kind) or of.is_floating(kind) or of.is_decimal(kind)
-    return is_text or is_number or of.is_boolean(kind) or of.is_null(kind)
+    return bool(is_text or is_number or of.is_boolean(kind) or of.is_null(kind))
 
 
 def label_texts(column: Any, *, names: Sequence[str] = ()) -> Any:
-    """The texts of a column of labels as an Arrow array of strings.
+    """Make text of a column of labels.
 
     Args:
         column: An Arrow array of a type that `is_label_type` accepts.
         names: The names of classes of which the column has the numbers. Negative numbers keep their text.
+
+    Returns:
+        An Arrow array of strings.
 
     Raises:
         LabelError: A label is not UTF-8, or has no name.
@@ -232,7 +235,7 @@ class LabelMeaning:
         changed = {text: name for text, name in self.classes.items() if text != name}
         if not changed:
             return entries
-        table = {"_text": [*changed], "_name": [*changed.values()]}
+        table: dict[str, list[str | None]] = {"_text": [*changed], "_name": [*changed.values()]}
         names = F.broadcast(small_table(entries.sparkSession, table, "_text STRING, _name STRING"))
         entries = entries.join(names, on=F.col("or_label") == F.col("_text"), how="left")
         is_changed = F.col("_text").isNotNull()

@@ -28,7 +28,12 @@ ROWS: dict[str, list[Any]] = {
 }
 
 
-NAMES = {"path_column": "name", "data_column": "picture", "label_column": "class", "group_column": "patient"}
+NAMES: dict[str, Any] = {
+    "path_column": "name",
+    "data_column": "picture",
+    "label_column": "class",
+    "group_column": "patient",
+}
 
 
 def _write(path: Path, columns: dict[str, Any], *, rows: int = 2) -> None:

@@ -80,6 +80,20 @@ def test_objects_are_read_by_ranges_and_listed_by_pages(s3: S3, access: S3Access
             ask("many/none")
 
 
+def test_names_that_look_like_patterns_are_names(access: S3Access, bucket: str) -> None:
+    storage = Storage(f"s3://{bucket}/patterns", access)
+    names = ["run1/a", "run[1]/a", "run[1]/b/c", "x*", "xy"]
+    for name in names:
+        storage.write_bytes(name, b"1")
+    storage.remove("run[1]")
+    storage.remove("x*")
+    storage.move("run1/a", "run[2]/a")
+    storage.move("run[2]/a", "run[3]/a")
+    assert storage.files("") == ["run[3]/a", "xy"]
+    storage.remove("")
+    assert storage.files("") == []
+
+
 def test_detailed_listings_keep_all_fields(access: S3Access, bucket: str) -> None:
     storage = Storage(f"s3://{bucket}/whole", access)
     storage.write_bytes("a", b"1")

@@ -35,6 +35,12 @@ def test_the_layout_follows_from_the_name(tree: Path, address: str, kind: str) -
     assert SourcePlan(address=address).kind == kind
 
 
+def test_folders_may_have_names_that_look_like_patterns(tree: Path) -> None:
+    for name in ("what?", "a{b,c}", "[x]*"):
+        (tree / name).mkdir()
+        assert SourcePlan(address=name).kind == "tree"
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

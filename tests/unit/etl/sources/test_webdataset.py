@@ -197,6 +197,11 @@ def test_braces_globs_and_folders_expand(tmp_path: Path) -> None:
     literal = tmp_path / "x[1].tar"
     literal.touch()
     assert expand(str(literal)) == [str(literal)]
+    odd = tmp_path / "[a]{b,c}*"
+    odd.mkdir()
+    (odd / "x-0.tar").touch()
+    wanted = [str(odd / "x-0.tar")]
+    assert [expand(f"{odd}{rest}") for rest in ("", "/*.tar", "/x-{0..0}.tar", "/x-[0].tar")] == 4 * [wanted]
     for pattern in (f"{tmp_path}/no*.tar", f"{tmp_path}/none"):
         (tmp_path / "none").mkdir(exist_ok=True)
         with pytest.raises(SourceError, match=r"Wanted shards .* Found: none"):
@@ -211,6 +216,9 @@ def test_remote_folders_and_globs_expand() -> None:
     for name in ["b.tar", "a.tar", "no.txt"]:
         with storage.filesystem.open(storage.path(f"x/{name}"), "wb") as file:
             file.write(tar_of())
+    with storage.filesystem.open(storage.path("y/x[1].tar"), "wb") as file:
+        file.write(tar_of())
+    assert expand("memory://shards/y/x[1].tar") == ["memory://shards/y/x[1].tar"]
     wanted = ["memory://shards/x/a.tar", "memory://shards/x/b.tar"]
     assert expand("memory://shards/x") == wanted
     assert expand("memory://shards/x/") == wanted

@@ -71,7 +71,8 @@ COLUMNS: dict[str, tuple[Any, list[str | None]]] = {  # a column of labels, and 
     "gaps": (pa.array([7.0, None]), ["7", None]),
     "known": (pa.array(["x", "y"]).dictionary_encode(), ["x", "y"]),
     "large": (pa.array(["x", "y"], pa.large_string()), ["x", "y"]),
-    "bytes": (pa.array([b"x", b"\xff"]), ["x", r"\xff"]),
+    "bytes": (pa.array([b"x", "\u00e9".encode()]), ["x", "\u00e9"]),
+    "truth": ([True, None], ["True", None]),
 }
 
 
@@ -85,12 +86,12 @@ def test_parquet_label_columns_may_be_text_or_integers(spark: SparkSession, tmp_
 
 
 def test_unreadable_label_files_are_refused_in_one_line(spark: SparkSession, tmp_path: Path) -> None:
-    def refused(name: str, data: bytes | None, **columns: str) -> str:
+    def refused(name: str, data: bytes | None, **columns: Any) -> str:
         path = tmp_path / name
         if data is not None:
             path.write_bytes(data)
         with pytest.raises(SourceError) as caught:
-            read_labels(spark, str(path), **{"path_column": "path", "label_column": "label"} | columns)
+            read_labels(spark, str(path), **{"path_column": "path", "label_column": "label", **columns})
         assert "\n" not in str(caught.value)
         return str(caught.value).replace(str(tmp_path), "DIR")
 
@@ -108,7 +109,7 @@ def test_unreadable_label_files_are_refused_in_one_line(spark: SparkSession, tmp
     assert refused("e.parquet", b"junk junk junk").startswith(unreadable("e.parquet"))
     assert refused("f.csv", b"\xff\xfe,label\n").startswith(unreadable("f.csv"))
     table(tmp_path / "g.parquet", {"path": PATHS, "label": [["x"], ["y"]]})
-    words = "Wanted text or integers in the column 'label' of DIR/g.parquet. Found: list<element: string>."
+    words = "Wanted text or whole numbers in the column 'label' of DIR/g.parquet. Found: list<element: string>."
     assert refused("g.parquet", None) == words
 
 
@@ -227,10 +228,16 @@ def test_lines_of_a_name_and_a_number_are_a_table(spark: SparkSession, tmp_path:
 @pytest.mark.parametrize(
     ("row", "images", "message"),
     [
-        (b"a.png", [b"a.jpg", b"b.jpg"], "'a.png' in l.csv, 'val/a.jpg' in the source. The extensions differ. "),
+        (b"a.png", [b"a.jpg", b"b.jpg"], "'a.png' in l.csv, 'val/a.jpg' in the source. The extensions differ."),
         (b"x.jpg", [b"a.jpg"], "'x.jpg' in l.csv, 'val/a.jpg' in the source. The names differ even without folders"),
         (b"train/a.jpg", [b"a.jpg"], "The names begin with train/, but the images are in val/."),
         (b"a.jpg", [b"n1/a.jpg", b"n2/a.jpg"], "Leave out --labels if these folders are the classes"),
+        (b"a.jpg", [b"n1/a.jpg", b"n1/a.png", b"n2/a.jpg"], "Leave out --labels if these folders are the classes"),
+        (
+            b"a.jpg",
+            [b"n1/a.jpg"],
+            "The images are in n1/, which is not in the names. Set --root n1, or write full paths",
+        ),
     ],
 )
 def test_rows_that_are_all_of_no_image_are_refused_with_the_likely_cause(
@@ -242,6 +249,23 @@ def test_rows_that_are_all_of_no_image_are_refused_with_the_likely_cause(
         check_names(found, labels=labels, name="l.csv")
     assert f"Found: 1 rows and {len(images)} files with no common names: " in str(caught.value)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(("rows", "by_stem"), [([b"a.jpg", b"b"], False), ([b"a", b"b.jpg"], True)])
+def test_names_of_which_only_some_have_extensions_are_refused(
+    spark: SparkSession, rows: list[bytes], by_stem: bool
+) -> None:
+    labels = rows_of(spark, [(bytearray(row), "cat", None) for row in rows], "path BINARY, label STRING, group STRING")
+    entries = listed(spark, [(b"val", b"a.jpg"), (b"val", b"b.jpg")])
+    found = entries.transform(label_by_file, labels=labels, name="l.csv", by_stem=by_stem)
+    with pytest.raises(
+        SourceError, match=rf"Found: '{rows[1].decode()}' for val/b\.jpg, and names with(out)? extensions"
+    ):
+        check_names(found, labels=labels, name="l.csv", by_stem=by_stem)
+    # Files without extensions match rows without extensions.
+    both = entries.union(listed(spark, [(b"val", b"b")]))
+    if not by_stem:
+        check_names(both.transform(label_by_file, labels=labels, name="l.csv"), labels=labels, name="l.csv")
 
 
 def test_label_lines_are_assigned_to_files_in_name_order(spark: SparkSession, tmp_path: Path) -> None:

@@ -9,7 +9,11 @@ from etl.sources.labels.matching import likely_cause
     ("pairs", "cause"),
     [
         ([("a", "a.jpg")], "The extensions differ."),
-        ([("a.jpg", "images/a.jpg")], "The images are in images/, which is not in the names. Set --root images."),
+        (
+            [("a.jpg", "images/a.jpg")],
+            "The images are in images/, which is not in the names. Set --root images, or write full paths "
+            "into the file.",
+        ),
         (
             [("val/a.jpg", "a.jpg")],
             "The names begin with val/. Use the parent folder as SOURCE, or set --split-subdir.",

@@ -149,7 +149,7 @@ def test_a_label_means_the_same_in_every_source(tmp_path: Path, source: str) -> 
         assert meant(SOURCES[source](tmp_path, values)) == wanted
     for values, found in REFUSED:
         column = pa.array(values, pa.uint64()) if values is TOO_LARGE and "arquet" in source else values
-        texts = SOURCES[source](tmp_path, column)  # type: ignore[arg-type]
+        texts = SOURCES[source](tmp_path, column)
         with pytest.raises(SourceError, match=rf"numbers from 0 to 2147483647, because all .* Found: {found}\. "):
             meant(texts)
 
