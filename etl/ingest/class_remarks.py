@@ -1,4 +1,4 @@
-"""Remarks on the class names of an ingest: names that are new to the dataset, and names that are nearly the same."""
+"""Remarks on the classes of an ingest: those that are new, that have no images, and names that are nearly the same."""
 
 import unicodedata
 from collections import defaultdict
@@ -64,13 +64,19 @@ class ClassRemarks:
     """Remarks on the classes of an ingest."""
 
     new: NewClasses | None = None
+    empty: list[str] = field(default_factory=list)
+    """The classes without images."""
     similar: list[dict[str, int]] = field(default_factory=list)
     """The groups of `similar_classes`."""
 
     @property
     def lines(self) -> list[str]:
         """One line for each kind of remark."""
-        return [*([str(self.new)] if self.new else []), *([describe_similar(self.similar)] if self.similar else [])]
+        return [
+            *([str(self.new)] if self.new else []),
+            *([describe_empty(self.empty)] if self.empty else []),
+            *([describe_similar(self.similar)] if self.similar else []),
+        ]
 
 
 def class_remarks(
@@ -87,7 +93,8 @@ def class_remarks(
     known = {} if destination is None else destination.known
     numbers = None if started is None else started.numbers
     new = NewClasses.of(images, dataset=plan.dataset, known=known, numbers=numbers)
-    return ClassRemarks(new=new, similar=similar_classes(images, known=known))
+    empty = sorted(name for name, count in images.items() if not count)
+    return ClassRemarks(new=new, empty=empty, similar=similar_classes(images, known=known))
 
 
 def similar_classes(images: Mapping[str, int], /, *, known: Collection[str] = ()) -> list[dict[str, int]]:
@@ -104,6 +111,12 @@ def similar_classes(images: Mapping[str, int], /, *, known: Collection[str] = ()
         for names in groups.values()
         if len(names) > 1 and any(name in images for name in names)
     ]
+
+
+def describe_empty(names: Collection[str], /) -> str:
+    """One line with the first few classes without images."""
+    shown = ", ".join(repr(name) for name in list(names)[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+    return f"{counted(len(names), 'class has', 'classes have')} no images: {shown}"
 
 
 def describe_similar(groups: Collection[Mapping[str, int]], /) -> str:

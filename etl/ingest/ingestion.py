@@ -2,10 +2,11 @@
 
 import logging
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from etl.cassandra.control import Control
 from etl.cassandra.runs import recorded_runs, sequences_by_ingest
@@ -145,7 +146,7 @@ class Ingest:
             already_there=self._existing.count - self._existing.deleted,
             deleted=self._existing.deleted,
             stale=self._stale(of_listing(self._images.entries)),
-            remarks=self._class_remarks(),
+            remarks=self._class_remarks(self._images.counts.images_by_class),
         )
 
     def write(self) -> None:
@@ -153,7 +154,7 @@ class Ingest:
         plan, counts = self._plan, self._images.counts
         self._id = plan.ingest_id or new_ingest_id()
         unmatched = self._images.source.report_lines()
-        for remark in [*unmatched, *self._class_remarks().lines]:
+        for remark in [*unmatched, *self._class_remarks(counts.images_by_class).lines]:
             log.warning("%s", remark)
         left = counts.files - self._existing.count
         rejected = f", {counts.rejected:,} of which cannot be ingested" if counts.rejected else ""
@@ -171,14 +172,15 @@ class Ingest:
             files=left,
             allowed=allowed,
         )
+        images = self._images_by_class(rows or [])
         self._written = IngestReport.of(
             rows or [],
             plan=plan,
-            classes=len(counts.classes) if plan.source.label_type == "int" else 0,
+            classes=sum(map(bool, images.values())) if plan.source.label_type == "int" else 0,
             ingest_id=self._id,
             unmatched=unmatched,
             started=self._run,
-            remarks=self._class_remarks(),
+            remarks=self._class_remarks(images),
         )
         if plan.target is not None and rows is not None:
             publish_rejected(self._spark, self._outcomes, plan=plan)
@@ -198,8 +200,15 @@ class Ingest:
             seconds=time.monotonic() - self._started,
         )
 
-    def _class_remarks(self) -> ClassRemarks:
+    def _images_by_class(self, rows: Sequence[Row]) -> dict[str, int]:
+        """The files of each class; none for classes of which all were rejected. ``rows`` are those of `tally`."""
         images = self._images.counts.images_by_class
+        if self._run is None or self._plan.source.label_type != "int":
+            return images
+        labels = {label for row in rows for label in row.labels}
+        return {name: count if self._run.numbers[name] in labels else 0 for name, count in images.items()}
+
+    def _class_remarks(self, images: Mapping[str, int]) -> ClassRemarks:
         return class_remarks(images, plan=self._plan, destination=self._destination, started=self._run)
 
     def _begin(self, *, is_idle: bool) -> None:

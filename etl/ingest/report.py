@@ -32,7 +32,8 @@ LEAST_FOR_RATE = 1_000
 class IngestReport:
     """The counts, destination and fingerprint of one ingest. As text, it is the last line that a job prints.
 
-    ``images`` and ``bytes`` count what this run wrote; ``already_there`` counts images that were written before.
+    ``classes`` counts the classes with images, and ``empty_classes`` lists the others of the source. ``images`` and
+    ``bytes`` count what this run wrote; ``already_there`` counts images that were written before.
     ``images_by_split`` and the fingerprint cover both, so an interrupted and resumed ingest gives the same values.
     ``notes`` counts remarks on ingested images. ``unmatched`` lists entries of the label sources without an image, and
     how names were matched. ``duplicates`` has the exact duplicates in the table (None if this run wrote nothing).
@@ -51,6 +52,7 @@ class IngestReport:
     notes: dict[str, int]
     unmatched: list[str]
     new_classes: NewClasses | None
+    empty_classes: list[str] = field(default_factory=list)
     similar_classes: list[dict[str, int]]
     duplicates: DuplicateSummary | None = None
     stale: StaleRows | None = None
@@ -116,6 +118,7 @@ class IngestReport:
             notes=_most_first(notes),
             unmatched=list(unmatched),
             new_classes=remarks.new,
+            empty_classes=remarks.empty,
             similar_classes=remarks.similar,
             executors={name: dict(counts) for name, counts in sorted(executors.items())},
             data_table=str(tables.data) if tables else None,
@@ -158,7 +161,7 @@ class IngestReport:
         if self.duplicates and self.duplicates.groups:
             text += f"; {self.duplicates}"
         notes = [f"{count:,} {note}" for note, count in self.notes.items()]
-        remarks = ClassRemarks(new=self.new_classes, similar=self.similar_classes)
+        remarks = ClassRemarks(new=self.new_classes, empty=self.empty_classes, similar=self.similar_classes)
         for remark in [*notes, *self.unmatched, *remarks.lines]:
             text += f"; {remark}"
         if self.sequence is not None:
@@ -188,6 +191,7 @@ class IngestEstimate:
     images_by_split: dict[str, int]
     unmatched: list[str] = field(default_factory=list)
     new_classes: NewClasses | None = None
+    empty_classes: list[str] = field(default_factory=list)
     similar_classes: list[dict[str, int]] = field(default_factory=list)
     already_there: int = 0
     deleted: int = 0
@@ -215,12 +219,13 @@ class IngestEstimate:
         return cls(
             images=images,
             bytes=counts.bytes,
-            classes=len(counts.classes) if plan.source.label_type == "int" else 0,
+            classes=sum(map(bool, counts.images_by_class.values())) if plan.source.label_type == "int" else 0,
             rejected=counts.rejected,
             rejected_by_reason=counts.rejected_by_reason,
             images_by_split=counts.images_by_split,
             unmatched=list(unmatched),
             new_classes=remarks.new,
+            empty_classes=remarks.empty,
             similar_classes=remarks.similar,
             already_there=already_there,
             deleted=deleted,
@@ -247,7 +252,7 @@ class IngestEstimate:
         if self.deleted:
             text += f"; {_left_out(self.deleted)}"
         stale = [str(self.stale)] if self.stale and self.stale.rows else []
-        remarks = ClassRemarks(new=self.new_classes, similar=self.similar_classes)
+        remarks = ClassRemarks(new=self.new_classes, empty=self.empty_classes, similar=self.similar_classes)
         unchecked = "the contents of files are checked when they are ingested"
         return "; ".join([text, unchecked, *stale, *self.unmatched, *remarks.lines, "nothing was written"])
 

@@ -41,10 +41,14 @@ class Outcome(NamedTuple):
 
 
 def tally(outcomes: DataFrame) -> DataFrame:
-    """Sum up rows, bytes and two row hashes by or_split, stage, kind of reason, note and executor."""
+    """Sum up rows, bytes and two row hashes by or_split, stage, kind of reason, note and executor.
+
+    ``labels`` has the class numbers.
+    """
     kind = F.substring_index("reason", ": ", 1).alias("kind")
     # whether a sum of longs wraps or fails depends on Spark's configuration
     first, second = (F.sum(F.xxhash64(F.lit(seed).cast("long"), "id", "label", "sha256").cast("decimal(20,0)"))
                      for seed in SUM_SEEDS)  # fmt: skip
     sums = (F.count("*").alias("files"), F.sum("bytes").alias("bytes"), first.alias("first"), second.alias("second"))
-    return outcomes.groupBy("or_split", "stage", kind, "note", "executor").agg(*sums)
+    labels = F.collect_set("label").alias("labels")
+    return outcomes.groupBy("or_split", "stage", kind, "note", "executor").agg(*sums, labels)

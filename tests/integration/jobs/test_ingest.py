@@ -107,7 +107,9 @@ def test_rows_describe_their_files(control: Control, mixed: Ingested) -> None:
     assert report.bytes == sum(len(row["data"]) for row in blobs.values())
     assert report.similar_classes == [{"Case": 1, "case": 1}, {"e\u0301": 1, "é": 1}]
     assert "case or Unicode form: 'Case' (1 image) and 'case' (1 image), " in str(report)
-    assert str(report).startswith("ingested 10 images (0.0 MB) of 11 classes into ")
+    assert str(report).startswith("ingested 10 images (0.0 MB) of 9 classes into ")
+    assert report.empty_classes == ["a", "vanishing"]
+    assert "; 2 classes have no images: 'a', 'vanishing'; " in str(report)
     assert str(report).endswith(f"fingerprint {report.fingerprint}")
 
 
@@ -247,7 +249,8 @@ def test_classes_agree_between_splits_and_are_never_renumbered(
     def numbers() -> dict[str, int]:
         return class_names(control, keyspace=train.tables.metadata.keyspace, dataset=train.dataset)
 
-    assert job.run(spark, plan=train).classes == 4
+    report = job.run(spark, plan=train)
+    assert (report.classes, report.empty_classes) == (3, ["empty"])
     assert numbers() == {"a": 0, "b": 1, "d": 2, "empty": 3}
     assert f"dataset {val.dataset!r} had 4 classes; 1 new: c;" in str(job.estimate(spark, plan=val))
     report = job.run(spark, plan=val)

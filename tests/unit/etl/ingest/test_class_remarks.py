@@ -1,6 +1,6 @@
 """Remarks about class names."""
 
-from etl.ingest.class_remarks import NewClasses, describe_similar, similar_classes
+from etl.ingest.class_remarks import NewClasses, describe_empty, describe_similar, similar_classes
 
 
 def test_new_classes_of_a_known_dataset_are_listed_with_their_numbers() -> None:
@@ -17,6 +17,11 @@ def test_new_classes_of_a_known_dataset_are_listed_with_their_numbers() -> None:
     assert "1 new: 'a ' = 10" in str(NewClasses.of(["1", "a "], dataset="d", known=known, numbers={"a ": 10}))
     assert NewClasses.of(["1"], dataset="digits", known=known) is None
     assert NewClasses.of(["a"], dataset="digits", known=[]) is None
+
+
+def test_classes_without_images_are_named() -> None:
+    assert describe_empty(["a"]) == "1 class has no images: 'a'"
+    assert describe_empty("abcdef") == "6 classes have no images: 'a', 'b', 'c', 'd', 'e', ..."
 
 
 def test_class_names_that_look_alike_are_grouped_with_their_counts() -> None:
