@@ -7,12 +7,13 @@ import os
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from benchmarks.harness.pictures import CLASSES, Planted
@@ -26,9 +27,10 @@ KEYSPACE = "bench"
 DATA = TableName(KEYSPACE, "data")
 METADATA = TableName(KEYSPACE, "metadata")
 LABELS = {f"class_{number}": number for number in range(CLASSES)}
-DATA_COLUMNS = tuple(defined_columns(create_data(DATA, Columns())))
-METADATA_COLUMNS = tuple(defined_columns(create_metadata(METADATA, Columns())))
+DATA_COLUMNS = defined_columns(create_data(DATA, Columns()))
+METADATA_COLUMNS = defined_columns(create_metadata(METADATA, Columns()))
 TABLES = {DATA: DATA_COLUMNS, METADATA: METADATA_COLUMNS}
+"""The columns of each table with their CQL types, as an ingest creates them."""
 INSERTS = tuple(
     f"INSERT INTO {table.quoted} ({', '.join(columns)}) VALUES ({', '.join('?' for _ in columns)})"
     for table, columns in TABLES.items()
@@ -78,7 +80,19 @@ def rows_of(path: str, data: bytes, *, id: uuid.UUID, origin: Origin) -> Rows:
         **{"ingested_at": origin.ingested_at, "ingest_id": origin.ingest_id, "since": 1},
     }
     both = {**values, "data": data}
-    return tuple(both[name] for name in DATA_COLUMNS), tuple(values[name] for name in METADATA_COLUMNS)
+    return tuple(both[name] for name in DATA_COLUMNS), tuple(values.get(name) for name in METADATA_COLUMNS)
+
+
+def arrow_schema_of(table: TableName) -> pa.Schema:
+    """The Arrow schema of one of the tables. UUIDs are text."""
+    types = {"int": pa.int32(), "bigint": pa.int64(), "blob": pa.binary(), "timestamp": pa.timestamp("us", tz="UTC")}
+    return pa.schema([(name, types.get(kind, pa.string())) for name, kind in TABLES[table].items()])
+
+
+def arrow_rows(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
+    """Some of the rows of one table of `Rows` as Arrow."""
+    texts = ((str(value) if isinstance(value, uuid.UUID) else value for value in row) for row in rows)
+    return pa.RecordBatch.from_pylist([dict(zip(schema.names, row, strict=True)) for row in texts], schema=schema)
 
 
 def rows_below(root: str) -> list[Rows]:

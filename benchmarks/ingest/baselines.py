@@ -17,7 +17,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from benchmarks.harness import picture_rows, pictures
-from benchmarks.harness.picture_rows import DATA, INSERTS, TABLES, Origin, list_paths, our_id, rows_of
+from benchmarks.harness.picture_rows import (
+    DATA,
+    INSERTS,
+    TABLES,
+    Origin,
+    arrow_rows,
+    arrow_schema_of,
+    list_paths,
+    our_id,
+    rows_of,
+)
 from etl.cassandra.tables import append_rows
 from etl.ingest.writing.tasks import task_count
 from etl.sources.trees import list_tree
@@ -80,19 +90,15 @@ def connector(spark: SparkSession, root: str, *, server: Cassandra, limit: int) 
     tasks = task_count(rows=len(some), size=size, cores=CORES)
     entries = listing.entries.where(F.col("path") <= F.lit(some[-1].encode())).select("path", "place")
     origin = Origin.of(root)
-    for table, columns in TABLES.items():
-        append_rows(_rows(entries.repartition(tasks), table=table, columns=columns, origin=origin), table=table)
+    for table in TABLES:
+        append_rows(_rows(entries.repartition(tasks), table=table, origin=origin), table=table)
 
 
-_TYPES = {
-    **{"label": pa.int32(), "width": pa.int32(), "height": pa.int32(), "bytes": pa.int64()},
-    **{"sha256": pa.binary(), "data": pa.binary(), "ingested_at": pa.timestamp("us", tz="UTC")},
-}
 _NAMES = {pa.int32(): "INT", pa.int64(): "BIGINT", pa.binary(): "BINARY", pa.string(): "STRING"}
 
 
-def _rows(entries: DataFrame, *, table: TableName, columns: Sequence[str], origin: Origin) -> DataFrame:
-    schema = pa.schema([(name, _TYPES.get(name, pa.string())) for name in columns])
+def _rows(entries: DataFrame, *, table: TableName, origin: Origin) -> DataFrame:
+    schema = arrow_schema_of(table)
     kinds = ", ".join(f"{field.name} {_NAMES.get(field.type, 'TIMESTAMP')}" for field in schema)
     read = partial(_read_batches, schema=schema, is_data=table == DATA, origin=origin)
     return entries.mapInArrow(read, kinds)
@@ -108,7 +114,5 @@ def _read_batches(
         for entry in group:
             name = entry["path"].decode()
             data = Path(entry["place"].decode()).read_bytes()
-            values = rows_of(name, data, id=our_id(name), origin=origin)[0 if is_data else 1]
-            texts = (str(value) if isinstance(value, uuid.UUID) else value for value in values)
-            rows.append(dict(zip(schema.names, texts, strict=True)))
-        yield pa.RecordBatch.from_pylist(rows, schema=schema)
+            rows.append(rows_of(name, data, id=our_id(name), origin=origin)[0 if is_data else 1])
+        yield arrow_rows(rows, schema)

@@ -13,7 +13,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from benchmarks.harness.picture_rows import DATA_COLUMNS, INSERTS, METADATA_COLUMNS, Origin, list_paths, our_id, rows_of
+from benchmarks.harness.picture_rows import (
+    DATA,
+    DATA_COLUMNS,
+    INSERTS,
+    METADATA,
+    METADATA_COLUMNS,
+    TABLES,
+    Origin,
+    arrow_rows,
+    arrow_schema_of,
+    list_paths,
+    our_id,
+    rows_of,
+)
 from benchmarks.harness.pictures import Images, id_sum, picture, plant_empty, plant_pictures, require_room, sums_of
 from etl.pictures.images import read_header
 from schemas import image_id
@@ -70,6 +83,10 @@ def test_rows_have_all_columns_and_our_ids() -> None:
     assert (known["bytes"], known["sha256"]) == (5_000, hashlib.sha256(data).digest())
     assert (known["or_label"], known["path"], known["source"]) == ("class_4", path, "file:///data")
     assert isinstance(known["ingest_id"], uuid.UUID)
+    for table, row in ((DATA, blob), (METADATA, metadata)):
+        written = {name: str(value) if isinstance(value, uuid.UUID) else value
+                   for name, value in zip(TABLES[table], row, strict=True)}  # fmt: skip
+        assert arrow_rows([row], arrow_schema_of(table)).to_pylist() == [written]
     assert INSERTS[0] == 'INSERT INTO "bench"."data" (id, label, data) VALUES (?, ?, ?)'
 
 
