@@ -1,6 +1,8 @@
 """Spark SQL expressions that users write, parsed by Spark before anything is read."""
 
+import re
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -14,6 +16,9 @@ _CHANGING = frozenset(
     | {"CurrentCatalog", "CurrentDatabase", "CurrentTimeZone", "CurrentUser"}
 )
 """Expressions that Spark counts as deterministic, because they are constant within a query."""
+_TIMES = frozenset({"DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ"})
+_TODAY = re.compile(r"\s*(now|today|tomorrow|yesterday)\b", re.IGNORECASE)
+"""Texts that Spark replaces by a time while it parses ``date 'today'``, so that the parsed expression lacks them."""
 
 
 def check_expression(text: str, *, wanted: str) -> None:
@@ -35,6 +40,8 @@ def check_expression(text: str, *, wanted: str) -> None:
         raise ValueError(f"{wanted} Found: {text!r}, which queries other tables")
     if kinds & _NAMES:
         raise ValueError(f"{wanted} Found: {text!r}, which names a column")
+    if day := _literal_of_today(text):
+        raise ValueError(f"{wanted} Found: {text!r}, where {day} depends on the day")
 
 
 def names_in(text: str) -> set[str]:
@@ -49,6 +56,20 @@ def names_in(text: str) -> set[str]:
 def is_repeatable(expression: Any) -> bool:
     """Whether an analyzed expression of Spark's JVM has the same value for the same row in every run."""
     return bool(expression.deterministic()) and not _CHANGING.intersection(_kinds(expression))
+
+
+def _literal_of_today(text: str) -> str | None:
+    """The first literal of an expression that means another time on each day, such as ``date 'today'``."""
+    jvm: Any = SparkContext._jvm
+    parsing = jvm.org.apache.spark.sql.catalyst.parser
+    stream = parsing.UpperCaseCharStream(jvm.org.antlr.v4.runtime.CharStreams.fromString(text))
+    tokens = [token for token in parsing.SqlBaseLexer(stream).getAllTokens() if not token.getChannel()]
+    for kind, value in pairwise(tokens):
+        literal = value.getText()
+        is_time = kind.getText().strip("`").upper() in _TIMES and literal.lstrip("rR")[:1] in ("'", '"')
+        if is_time and _TODAY.match(parsing.ParserUtils.unescapeSQLString(literal)):
+            return f"{kind.getText()} {literal}"
+    return None
 
 
 def _parsed(text: str) -> Any:

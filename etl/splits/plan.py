@@ -15,8 +15,10 @@ BALANCES = ("original", "random", "uniform")
 LABELS = "labels"
 """The column with several labels per image, and the name for stratifying by them."""
 
-_NUMBER = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?|\.[0-9]{1,9}")
+_NUMBER = re.compile(r"[0-9]{1,99}(?:\.[0-9]{1,99})?|\.[0-9]{1,99}")
 _WEIGHT = re.compile(rf"(?P<name>.+?)=(?P<weight>{_NUMBER.pattern})(?:,|$)")  # a name may contain commas
+_SCHEME = re.compile(r"^[a-z][a-z0-9+.-]*://")
+_STRANGE = re.compile(r"[\[\]{}*?:^\\]")
 MAX_DISTANCE = 8
 """The most bits in which the perceptual hashes of images that look alike may differ."""
 MOST_SPLITS = 100  # each row is compared with the end of each split, in expressions that Spark compiles
@@ -50,13 +52,24 @@ def parse_balance(text: str) -> Balance:
     if "=" not in text:
         return parse_numbers(text, what=f"a balance of {', '.join(BALANCES)}, or class weights (as 2,1 or cat=2,dog=1)")
     items = list(_WEIGHT.finditer(text))
-    weights = {item["name"].strip(): Fraction(item["weight"]) for item in items}
+    weights = {item["name"]: Fraction(item["weight"]) for item in items}
     is_whole = "".join(item[0] for item in items) == text and not text.endswith(",")
-    if not is_whole or any(not name or name.startswith((",", "=")) for name in weights):
+    if not is_whole or any(not name.strip() or name.lstrip()[0] in ",=" for name in weights):
         raise ValueError(f"Wanted class weights as NAME=NUMBER with commas between them. Found: {text!r}")
     if len(weights) < len(items):
         raise ValueError(f"Wanted one weight per class. Found: a class twice in {text!r}")
     return tuple(weights.items())
+
+
+def _check_place(address: str) -> None:
+    """Raise ValueError for the address of a folder or file that Spark would take for a pattern, or cannot read."""
+    if not address.strip():
+        raise ValueError("Wanted a folder. Found: an empty name")
+    if strange := _STRANGE.search(_SCHEME.sub("", address)):
+        raise ValueError(
+            f"Wanted a folder or file without {strange[0]} in its name: Spark reads [ ] {{ }} * ? : ^ and \\ "
+            f"in its own way. Found: {address}"
+        )
 
 
 def _named(column: str) -> str:
@@ -192,9 +205,10 @@ class SplitPlan:
             raise ValueError(
                 "Wanted a metadata cache to read or one to write. Found: --metadata-ifn and --metadata-ofn"
             )
-        for name in (self.out, self.metadata_in, self.metadata_out, self.extend):
-            if name is not None and not name.strip():
-                raise ValueError("Wanted a folder. Found: an empty name")
+        others = [ref.address for ref in self.exclude]
+        for name in (self.out, self.metadata_in, self.metadata_out, self.extend, *others):
+            if name is not None:
+                _check_place(name)
         if self.metadata_in and self.dataset:
             raise ValueError("Wanted --dataset or a metadata cache, which has the list of classes. Found: both")
         if self.skip_replaced and self.as_of is None:
@@ -332,8 +346,10 @@ class SplitPlan:
 
 
 def number(value: Fraction) -> str:
-    """A number of at most nine decimals, as on the command line."""
-    return str(int(value)) if value.denominator == 1 else f"{float(value):.9f}".rstrip("0")
+    """A decimal number as on the command line, exactly."""
+    decimals = next((places for places in range(200) if (value * 10**places).denominator == 1), 9)
+    digits = f"{round(value * 10**decimals):0{decimals + 1}}"
+    return f"{digits[: len(digits) - decimals]}.{digits[len(digits) - decimals :]}".rstrip(".")
 
 
 def listed(numbers: Sequence[Fraction]) -> str:

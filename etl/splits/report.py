@@ -19,12 +19,14 @@ Leaks = Mapping[str, Mapping[str, int]]
 class SplitReport:
     """The splits that were written, or would be: rows, fingerprints, images by class and split, and the address.
 
-    ``ideals`` has the rows of each split by the ratios alone. ``method`` is how images were assigned. ``leaks`` has
-    what is in two splits, as far as the metadata shows.
+    ``images`` counts those in any split, each once, though folds have them several times. ``ideals`` has the rows of
+    each split by the ratios alone. ``method`` is how images were assigned. ``leaks`` has what is in two splits, as far
+    as the metadata shows.
     """
 
     out: str | None
     rows: list[int]
+    images: int
     unused: int
     counts: list[dict[str, int]]
     fingerprints: list[str]
@@ -37,7 +39,7 @@ class SplitReport:
     def __str__(self) -> str:
         rows = " + ".join(f"{count:,}" for count in self.rows)
         classes = len({label for counts in self.counts for label in counts})
-        images = counted(sum(self.rows), "image") + (f" of {counted(classes, 'class', 'classes')}" if classes else "")
+        images = counted(self.images, "image") + (f" of {counted(classes, 'class', 'classes')}" if classes else "")
         unused = f", {self.unused:,} left out" if self.unused else ""
         told = [f"warning: {warning}" for warning in self.warnings]
         if self.out is None:
@@ -73,12 +75,14 @@ def report(
     leaks: Leaks,
     warnings: Sequence[str],
     seconds: float,
+    copies: int = 1,
 ) -> SplitReport:
-    """Make the report."""
+    """Make the report. ``copies`` is how often each image is in a split."""
     names = _names(dealt.counts, metadata)
     return SplitReport(
         out=out,
         rows=[int(size) for size in dealt.sizes],
+        images=int(sum(dealt.sizes)) // copies,
         unused=dealt.unused,
         counts=[
             {names[label]: int(row[split]) for label, row in dealt.counts.items() if row[split]}

@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -14,7 +15,7 @@ from pyspark.sql import functions as F
 from etl.columns import exact_names
 from etl.errors import TableError
 from etl.frames import fetched, files_side_by_side, kept, plain_inside
-from etl.splits.candidates import NAN
+from etl.splits.candidates import NAN, label_set
 from etl.splits.dealing.groups import deal_groups
 from etl.splits.dealing.methods import MOST_ONE_BY_ONE, Dealt, deal_one_by_one, deal_strata, shared_only
 from etl.splits.dealing.near_duplicates import LOOK_ALIKES, PHASH, group_near_duplicates
@@ -125,6 +126,7 @@ def run(spark: SparkSession, *, plan: SplitPlan) -> SplitReport:
             leaks=leaks,
             warnings=warnings,
             seconds=time.monotonic() - started,
+            copies=plan.folds or 1,
         )
 
 
@@ -168,6 +170,8 @@ def explain(spark: SparkSession, *, plan: SplitPlan) -> SplitReport:
         rows, shares, by = _shares(spark, metadata, plan=plan, ratios=ratios, stack=stack)
         dealt = shared_only(rows, shares, by=by)
         told = check_sizes(dealt.counts, dealt.sizes, plan=plan, names=metadata.class_names)
+        if plan.min_per_split and not dealt.counts:
+            told.append("--min-per-split is checked for classes only when the split is made")
         dealt = replace(dealt, warnings=(*dealt.warnings, *told))
     if plan.folds:
         dealt = as_folds(dealt)
@@ -180,6 +184,7 @@ def explain(spark: SparkSession, *, plan: SplitPlan) -> SplitReport:
         leaks={},
         warnings=dealt.warnings,
         seconds=time.monotonic() - started,
+        copies=plan.folds or 1,
     )
 
 
@@ -201,9 +206,24 @@ def share_out(
     if plan.folds and not all(dealt.sizes):
         what = "groups" if plan.group_column else "images"
         raise TableError(f"Wanted {plan.folds} folds with {what} in each. Found: too few {what} for that.")
-    sizes = check_sizes(dealt.counts, dealt.sizes, plan=plan, names=metadata.class_names)
+    counts = _class_counts(dealt, metadata) if plan.min_per_split else dealt.counts
+    sizes = check_sizes(counts, dealt.sizes, plan=plan, names=metadata.class_names)
     others = of_others(spark, rows, plan=plan, metadata=metadata)
     return replace(dealt, warnings=(*dealt.warnings, *sizes, *others))
+
+
+def _class_counts(dealt: Dealt, metadata: Metadata) -> Mapping[int, Sequence[int]]:
+    """The images by class and split, also if the classes are not among the columns to stratify by. Runs Spark."""
+    if dealt.counts or metadata.label_type not in ("int", "multi"):
+        return dealt.counts
+    rows = dealt.rows.select("id", "label", "split").where(F.col("label").isNotNull())
+    if metadata.label_type == "multi":
+        of_image = metadata.rows.select("id", F.explode(label_set()).alias("label"))
+        rows = rows.drop("label").join(of_image, on="id", how="inner")
+    found: dict[int, list[int]] = defaultdict(lambda: [0] * len(dealt.sizes))
+    for row in rows.groupBy("label", "split").agg(F.count("*").alias("images")).collect():
+        found[row["label"]][row["split"]] = row["images"]
+    return dict(sorted(found.items()))
 
 
 def _shares(

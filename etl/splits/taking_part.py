@@ -118,11 +118,12 @@ def dealing_seed(plan: SplitPlan) -> int:
     """The seed of the order in which images are assigned to splits.
 
     If other splits are excluded, it differs from their seed, because what they left over is not a random part of their
-    order.
+    order. The order in which they are named does not matter.
     """
     if not plan.exclude:
         return plan.seed
-    known = [part.fingerprint for ref in plan.exclude for part in open_other(ref.address).manifest.splits]
+    splits = (open_other(ref.address).manifest.splits for ref in plan.exclude)
+    known = sorted({" ".join(part.fingerprint for part in of_other) for of_other in splits})
     digest = hashlib.sha256(" ".join([str(plan.seed), *known]).encode()).digest()
     return int.from_bytes(digest[:8], "big", signed=True)
 

@@ -87,8 +87,11 @@ def random_weights(labels: Sequence[int], seed: int) -> list[Fraction]:
 
 def _given_weights(labels: Sequence[int], plan: SplitPlan, names: Mapping[int, str]) -> list[Fraction]:
     if not isinstance(plan.balance, str) and isinstance(plan.balance[0], tuple):
-        by_name = {name: weight for name, weight in plan.balance if isinstance(name, str)}
+        given = {name: weight for name, weight in plan.balance if isinstance(name, str)}
         called = [names.get(label, str(label)) for label in labels]
+        by_name = {name if name in called else name.strip(): weight for name, weight in given.items()}
+        if len(by_name) < len(given):
+            raise WeightsError(f"Wanted one weight per class. Found: a class twice in {plan.as_balance()}.")
         if missing := [name for name in called if name not in by_name]:
             raise WeightsError(
                 f"Wanted a weight for each of the {len(called)} classes. Found: none for {some(missing)}. "

@@ -238,6 +238,9 @@ def test_a_condition_that_spark_cannot_parse_is_refused_before_anything_is_read(
     for text in ("width > 200 AS wide", "width IN (SELECT 224)", "EXISTS (SELECT 1)", "id = (SELECT 1)"):
         with pytest.raises(ValueError, match=r"Wanted a condition .* which (names a column|queries other tables)"):
             check_condition(text)
+    for text in ("ingested_at > date 'today'", "x < TIMESTAMP /* then */ 'Yesterday UTC'"):
+        with pytest.raises(ValueError, match="depends on the day"):
+            check_condition(text)
     made, _ = parse_args(["--metadata-ifn", "nowhere", "-o", "o", "--where", "width >= 224 AND format = 'JPEG'"])
     assert made.where == "width >= 224 AND format = 'JPEG'"
 

@@ -135,7 +135,8 @@ def test_folds_have_the_sizes_of_stratified_k_folds_and_pair_up(spark: SparkSess
 
 
 def test_folds_keep_groups_whole(spark: SparkSession, cache: str, place: Path) -> None:
-    run(spark, plan=plan(cache, place / "group-folds", folds=4, group_column="group_id"))
+    report = run(spark, plan=plan(cache, place / "group-folds", folds=4, group_column="group_id", seed=(1 << 63) - 1))
+    assert str(report).splitlines()[-1].startswith(f"split {ROWS} images of 4 classes into ")
     validation = members(place / "group-folds")[1::2]
     groups = [{column("group_id")[i] for i in split} for split in validation]
     assert sum(map(len, groups)) == len(set().union(*groups)) == 90  # none is in two folds
@@ -198,6 +199,9 @@ def test_held_out_images_are_never_used_again(spark: SparkSession, cache: str, p
     """Images are assigned in another order than a split's, so the rest of a split is not a biased part of it."""
     rest = plan(cache, place / "rest", exclude=(SplitRef(str(place / "usual"), 1),))
     assert dealing_seed(rest) not in (7, dealing_seed(replace(rest, seed=8)))
+    second = write_split_folder(place / "second", [([uuid.UUID(bytes=COLUMNS["id"][0])], [0])])
+    two = (SplitRef(str(place / "usual")), SplitRef(str(second)))
+    assert dealing_seed(replace(rest, exclude=two)) == dealing_seed(replace(rest, exclude=two[::-1] + two))
     report = run(spark, plan=rest)
     assert report.rows == [256, 64]
     assert set().union(*members(place / "rest")) == members(place / "usual")[0]
@@ -310,6 +314,9 @@ def test_min_per_split_is_checked_on_the_actual_assignment(spark: SparkSession, 
     wanted = plan(grouped, tmp_path / "out", group_column="kind", min_per_split=1, ratios=(Fraction(1), 1))
     with pytest.raises(TableError, match="at least 1 images of each class"):
         run(spark, plan=wanted)
+    alone = write_cache(tmp_path / "alone", {**kinds, "label": [0] * 19 + [1]})
+    with pytest.raises(TableError, match=r"1 images of each class .*; 1 has (0, 1|1, 0)\."):
+        run(spark, plan=replace(wanted, metadata_in=alone, group_column=None, stratify=("kind",)))
     assert not (tmp_path / "out").exists()
 
 

@@ -72,6 +72,10 @@ GOOD = ["-d", "ks.data", "-m", "ks.metadata", "-o", "unused"]
         [*GOOD, "--extend", "old", "--exclude", "old/:1"],
         ["--metadata-ifn", "", "-o", "o"],
         [*GOOD, "--split", "8,2"],
+        ["-d", "ks.data", "-m", "ks.metadata", "-o", "splits/a[1]"],
+        ["-d", "ks.data", "-m", "ks.metadata", "-o", "s3://bucket/{a}"],
+        [*GOOD, "--metadata-ofn", "build/2026-01-01T10:00"],
+        [*GOOD, "--exclude", "splits/b*:1"],
         [*GOOD, "surplus"],
     ],
 )
@@ -105,6 +109,8 @@ def test_weights_may_be_given_by_name_and_names_may_hold_commas() -> None:
     made, _ = parse_args([*GOOD, "-b", "tench, Tinca=2,dog=0.5,a=b=1"])
     assert made.balance == (("tench, Tinca", 2), ("dog", Fraction(1, 2)), ("a=b", 1))
     assert made.as_options()["balance"] == "tench, Tinca=2,dog=0.5,a=b=1"
+    exact, _ = parse_args([*GOOD, "-r", "99999999999.00000000001,.1", "--seed", str(2**63 - 1)])
+    assert exact.as_options()["split-ratio"] == "99999999999.00000000001,0.1"
 
 
 def test_a_cache_needs_no_tables() -> None:
@@ -127,6 +133,7 @@ def test_a_report_of_a_plan_that_writes_nothing_shows_a_table() -> None:
     made = SplitReport(
         out=None,
         rows=[8, 2],
+        images=10,
         unused=1,
         counts=[{"ant": 5, "a bee": 3}, {"ant": 2}],
         fingerprints=[],

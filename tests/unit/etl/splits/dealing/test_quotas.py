@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from etl.splits.dealing.quotas import apportion, quota_matrix, quotas, thinned
 from etl.splits.dealing.weights import class_totals, random_weights
-from etl.splits.plan import parse_numbers
+from etl.splits.plan import listed, parse_numbers
 
 Matrix = NDArray[np.int64]
 
@@ -102,14 +102,20 @@ def test_random_weights_depend_on_seed_and_class_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "a", "8,", "8;2", "-1,2", "1e9", "nan", "inf", "8,-2", "1/2", "٣", "1" + "0" * 12]
+    "text", ["", "a", "8,", "8;2", "-1,2", "1e9", "nan", "inf", "8,-2", "1/2", "٣", "1" + "0" * 120]
 )
 def test_ratios_that_are_not_plain_numbers_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="Wanted split ratios"):
         parse_numbers(text, what="split ratios")
 
 
-def test_decimal_numbers_are_parsed_exactly() -> None:
+def test_decimal_numbers_of_any_length_are_parsed_and_written_exactly() -> None:
+    for text in ("12345678901234567890.09876543210987654321", "0.1", "3", "100", "0.000000000001", "0"):
+        (found,) = parse_numbers(text, what="ratios")
+        assert listed([found]) == text
+    long = parse_numbers("99999999999999999999999.5,.33333333333333333333,1", what="ratios")
+    assert quota_matrix([10, 7], long, seed=1).tolist() == [[10, 0, 0], [7, 0, 0]]
+    assert parse_numbers(".5,.25", what="ratios") == (Fraction(1, 2), Fraction(1, 4))
     assert parse_numbers(" 0.7, .2,0.1 ", what="ratios") == (Fraction(7, 10), Fraction(1, 5), Fraction(1, 10))
 
 

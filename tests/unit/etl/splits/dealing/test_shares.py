@@ -48,7 +48,7 @@ def test_each_class_is_divided_in_the_ratios() -> None:
         ("uniform", {0: 1, 3: 1, 4: 1, 9: 1}),
         ((Fraction(4), Fraction(2), Fraction(1), Fraction(0)), {0: 52, 3: 26, 4: 13, 9: 0}),
         (
-            (("cat", Fraction(1)), ("dog", Fraction(0)), ("ant", Fraction(4)), ("bee", Fraction(2))),
+            (("cat", Fraction(1)), (" dog", Fraction(0)), ("ant ", Fraction(4)), ("bee", Fraction(2))),
             {0: 52, 3: 26, 4: 13, 9: 0},
         ),
     ],
