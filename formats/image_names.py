@@ -27,9 +27,14 @@ def is_hidden(name: bytes) -> bool:
 
 
 def left_out(path: bytes, *, by_extension: bool) -> str | None:
-    """The reason why a file of a tree is no image, by its path in the tree; None if it may be one.
+    """Tell by its path whether a file of a tree can be an image.
 
-    ``by_extension``: whether it must have an extension of an image.
+    Args:
+        path: The path in the tree.
+        by_extension: Whether it must have an extension of an image.
+
+    Returns:
+        The reason why it is left out, or None if it may be an image.
     """
     if any(map(is_hidden, path.split(b"/"))):
         return HIDDEN

@@ -1,6 +1,5 @@
 """The parser of train.py and loop_read.py, and the options that both have, under the same names."""
 
-import argparse
 import os
 import time
 from collections.abc import Callable
@@ -42,17 +41,16 @@ def add_cassandra(add: Callable[..., Any]) -> None:
 
 
 def add_batch_size(add: Callable[..., Any]) -> None:
-    """Images of a batch; the older name of loop_read.py, too."""
-    names = ("-b", "--b", "--batch-size")
+    """Images of a batch, with the names of the scripts that people come from."""
+    names = ("-b", "--b", "--bs", "--batch-size")
     whole: dict[str, Any] = {"type": int, "metavar": "N", "dest": "batch_size"}
     add(*names, **whole, help="images of a batch of each process (default: %(default)s)")
-    add("--bs", **whole, help=argparse.SUPPRESS)
 
 
 def add_device(add: Callable[..., Any], *, usual: str) -> None:
-    """The device, and the older name of loop_read.py for a GPU; ``usual`` says what the default means."""
+    """The device, and the other name for a GPU; ``usual`` says what the default means."""
     add("--device", choices=DEVICES, help=f"where batches go: the CPU, or a GPU for each process (default: {usual})")
-    add("--use-gpu", action="store_const", const="cuda", dest="device", help=argparse.SUPPRESS)
+    add("--use-gpu", action="store_const", const="cuda", dest="device", help="the same as --device cuda")
 
 
 def add_workers(add: Callable[..., Any]) -> None:
