@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import Any, TypeVar, get_args
 
 from etl.ingest.plan import Tolerance
-from etl.pictures.plan import TARGETS, Check, Recode
+from etl.pictures.plan import TARGETS, Check, MaskFrame, Recode
 from etl.sources.plan import LAYOUTS, ClassLevel, SourcePlan
 from jobs.arguments import PAIR
 from schemas import Columns, TableName
@@ -82,6 +82,9 @@ def add_picture_options(group: argparse._ArgumentGroup) -> None:
     add("--crop", action="store_true", help="after --img-size, keep the N x N pixels in the centre")
     add("--quality", type=int, metavar="Q", help="quality of JPEG and WEBP, 1 to 100")
     add("--enlarge", action="store_true", help="let --img-size enlarge small images")
+    add("--mask-frame", choices=get_args(MaskFrame),
+        help="what masks were drawn on: the pixels as files store them, or upright by their EXIF orientation (default: "
+        "as sizes show)")  # fmt: skip
 
 
 def add_check_options(group: argparse._ArgumentGroup) -> None:

@@ -28,6 +28,7 @@ from etl.ingest.destination import (
 from etl.ingest.duplicates import DuplicateSummary, duplicate_groups, summarise
 from etl.ingest.existing_images import ExistingImages, as_left_out, known_images
 from etl.ingest.listed_images import list_images
+from etl.ingest.mask_frames import check_mask_frames
 from etl.ingest.plan import IngestPlan, new_ingest_id
 from etl.ingest.removal import deleted_images
 from etl.ingest.report import IngestEstimate, IngestReport
@@ -100,6 +101,7 @@ class Ingest:
         self._control = None if plan.target is not None else stack.enter_context(Control.from_spark(spark))
         self._destination: Destination | None = None
         self._run: StartedRun | None = None
+        self._cores = spark.sparkContext.defaultParallelism
         if self._control is not None:
             check_fits_early(self._control, plan=plan)
             check_tables(self._control, plan=plan)
@@ -159,6 +161,7 @@ class Ingest:
         left = counts.files - self._existing.count
         rejected = f", {counts.rejected:,} of which cannot be ingested" if counts.rejected else ""
         log.info("%s of %s files%s, ingest %s", f"{left:,}", f"{counts.files:,}", rejected, self._id)
+        self._check_masks(tasks=task_count(rows=left, size=counts.bytes, cores=self._cores))
         self._begin(is_idle=not left)
         counters = Counters(self._spark.sparkContext)
         self._outcomes = kept(self._write_outcomes(counters), stack=self._stack)
@@ -229,6 +232,12 @@ class Ingest:
                 f"{left_out - self._existing.deleted:,} images of this source were deleted. Run the ingest again."
             )
 
+    def _check_masks(self, *, tasks: int) -> None:
+        """Raise `SourceError`, before anything is written, if it is not known what masks were drawn on."""
+        if self._plan.source.label_type == "blob" and self._plan.recode.mask_frame is None:
+            entries = self._images.without(self._existing.done)
+            check_mask_frames(entries, listing=self._images.listing, tasks=tasks)
+
     def _write_outcomes(self, counters: Counters) -> DataFrame:
         """The rows of `OUTCOMES`; computing them writes the images that do not exist yet."""
         plan, counts, listing, done = self._plan, self._images.counts, self._images.listing, self._existing.done
@@ -241,8 +250,7 @@ class Ingest:
             in_turn=listing.access != "random",
             counters=counters,
         )
-        cores = self._spark.sparkContext.defaultParallelism
-        tasks = task_count(rows=counts.files, size=counts.bytes, cores=cores)
+        tasks = task_count(rows=counts.files, size=counts.bytes, cores=self._cores)
         outcomes = write(self._images.without(done), order=order, tasks=tasks, access=listing.access)
         return outcomes if done is None else outcomes.unionByName(done)
 

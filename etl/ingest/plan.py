@@ -122,6 +122,7 @@ class IngestPlan:
             )
         if self.ingest_id is not None:
             object.__setattr__(self, "resume", True)
+        self.recode.check_labels(self.source.label_type)
         if self.ttl is not None and not 0 <= self.ttl <= MAX_TTL:
             raise ValueError(f"Wanted a --ttl of at most {MAX_TTL:,} seconds (20 years). Found: {self.ttl:,}")
         if self.prune_count is not None and not self.prune:

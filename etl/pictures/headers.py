@@ -50,6 +50,19 @@ def look(data: bytes) -> Look | None:
     return None
 
 
+def jpeg_orientation(start: bytes) -> int | None:
+    """The EXIF orientation of a JPEG from its first bytes; None if they do not tell it, or it is no JPEG."""
+    at = 2
+    while start[:3] == b"\xff\xd8\xff" and at + 4 <= len(start) and start[at] == 0xFF:
+        marker, length = start[at + 1], start[at + 2] << 8 | start[at + 3]
+        if marker == 0xDA:
+            return 1
+        if marker == 0xE1 and start[at + 4 : at + 10] == b"Exif\0\0":
+            return exif_orientation(start[at + 4 : at + 2 + length]) if at + 2 + length <= len(start) else None
+        at += 2 + length
+    return None
+
+
 def _jpeg(data: bytes) -> Look | None:
     at, orientation = 2, 1
     size: tuple[int, int] | None = None

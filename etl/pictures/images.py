@@ -33,6 +33,7 @@ MAX_PIXELS = 2 * 89_478_485
 _OUR_NAMES = {"MPO": "JPEG", "PPM": "PNM"}  # MPO: a JPEG of a camera that appends a second image
 _OTHERS = ("GIF", "ICO", "PSD", "AVIF", "SGI", "PCX")  # formats that messages name when they are refused
 _PILLOW_NAMES = ("JPEG", "PNG", "TIFF", "BMP", "WEBP", "JPEG2000", "PPM", *_OTHERS)
+_ORIENTATION = 274  # a tag of TIFF
 _STRIPS = ((273, 279), (324, 325))  # TIFF: offsets and lengths of strips, of tiles
 _ROOM = 16_000_000
 _HOLE = bytes(64)
@@ -55,24 +56,21 @@ class RejectedError(Exception):
 class Header:
     """The header of an image: its format (one of `FORMATS`), and its size in pixels as stored.
 
-    ``orientation`` is the EXIF orientation, 1 to 8. A file that was not checked (``none``) and that cannot be read has
-    the format ``""`` and no size.
+    ``orientation`` is the EXIF orientation, 1 to 8. ``applied`` is the one that the size and the decoded pixels include
+    already, as Pillow turns TIFF itself. A file that was not checked (``none``) and that cannot be read has the format
+    ``""`` and no size.
     """
 
     format: str
     width: int | None
     height: int | None
     orientation: int = 1
+    applied: int = 1
 
-    def turn_of(self, width: int, height: int) -> int | None:
-        """The orientation that makes a mask of this size match the upright image; None if it cannot match.
-
-        A mask of the size of the stored image is rotated with it. If EXIF rotates the image by 90 degrees, a mask of
-        the size of the upright image matches as it is.
-        """
-        if (width, height) == (self.width, self.height):
-            return self.orientation
-        return 1 if self.orientation > 4 and (height, width) == (self.width, self.height) else None
+    @property
+    def stored_orientation(self) -> int:
+        """The orientation that turns the pixels of the file upright, whoever applies it."""
+        return self.orientation if self.applied == 1 else self.applied
 
 
 def read_header(data: bytes, *, check: Check = "header") -> Header:
@@ -209,7 +207,16 @@ room = Room(_ROOM)
 def _header(image: Image.Image) -> Header:
     name = _OUR_NAMES.get(image.format or "", image.format or "")
     exif = image.info.get("exif", b"") if name in ("JPEG", "PNG", "WEBP") else b""  # Pillow turns TIFFs itself
-    return Header(name, image.width, image.height, exif_orientation(exif))
+    applied = _tiff_orientation(image) if name == "TIFF" else 1
+    return Header(name, image.width, image.height, exif_orientation(exif), applied)
+
+
+def _tiff_orientation(image: Any) -> int:
+    try:
+        value = int(image.tag_v2.get(_ORIENTATION, 1))
+    except DAMAGE:
+        return 1
+    return value if 1 <= value <= 8 else 1
 
 
 def _whatever(data: bytes) -> Header:

@@ -6,6 +6,9 @@ from typing import Literal, get_args
 Check = Literal["header", "full", "none"]
 """How images are checked: header and end, all pixels, or not at all."""
 
+MaskFrame = Literal["stored", "upright"]
+"""What masks were drawn on: the pixels as the image's file stores them, or as its EXIF orientation turns them."""
+
 Target = Literal["UNCHANGED", "JPEG", "PNG", "TIFF", "WEBP"]
 TARGETS: tuple[Target, ...] = get_args(Target)
 MAX_SIDES = {"JPEG": 65_500, "WEBP": 16_383}
@@ -19,11 +22,12 @@ _EXTENSIONS = {"JPEG": ".jpg", "PNG": ".png", "TIFF": ".tif", "WEBP": ".webp"}
 
 @dataclass(frozen=True, slots=True)
 class Recode:
-    """How images are converted. With the format ``UNCHANGED`` they are not.
+    """How images are converted, and where their masks belong. With the format ``UNCHANGED`` images are not converted.
 
     ``size`` N makes the shorter side N pixels and keeps the aspect ratio (torchvision's Resize(N)); ``crop`` also crops
     the center to N x N. Smaller images are not resized unless ``enlarge`` is set (``crop`` still crops a longer side to
-    N). ``quality`` (1 to 100, default 90) is for JPEG and WEBP. Raises ValueError.
+    N). ``quality`` (1 to 100, default 90) is for JPEG and WEBP. ``mask_frame`` is the frame of masks whose size does
+    not show it. Raises ValueError.
     """
 
     format: Target = "UNCHANGED"
@@ -31,6 +35,7 @@ class Recode:
     crop: bool = False
     quality: int | None = None
     enlarge: bool = False
+    mask_frame: MaskFrame | None = None
 
     def __post_init__(self) -> None:
         if self.format not in TARGETS:
@@ -47,18 +52,24 @@ class Recode:
                 f"Wanted an image format, such as JPEG, to change the size of images. Found: the size {self.size} with "
                 "UNCHANGED, which keeps every byte."
             )
+        if self.mask_frame not in (None, *get_args(MaskFrame)):
+            raise ValueError(f"Wanted a frame of masks, stored or upright. Found: {self.mask_frame!r}")
         for name in ("crop", "enlarge"):
             if getattr(self, name) and self.size is None:
                 raise ValueError(f"Wanted an image size with {name}. Found: none.")
 
     def __str__(self) -> str:
         """The options as a suffix of a source's name, such as ``img-format=JPEG&img-size=256&quality=90``."""
-        if not self.changes:
-            return ""
-        parts = [f"img-format={self.format}", f"img-size={self.size}" if self.size else ""]
+        parts = [f"img-format={self.format}" if self.changes else "", f"img-size={self.size}" if self.size else ""]
         parts += ["crop" if self.crop else "", "enlarge" if self.enlarge else ""]
         parts += [f"quality={self.saved_quality}" if self.format in LOSSY else ""]
+        parts += [f"mask-frame={self.mask_frame}" if self.mask_frame else ""]
         return "&".join(filter(None, parts))
+
+    def check_labels(self, label_type: str) -> None:
+        """Raise ValueError for a frame of masks if images of a source have no masks."""
+        if self.mask_frame is not None and label_type != "blob":
+            raise ValueError(f"Wanted --mask-frame with masks. Found: labels of type {label_type}.")
 
     @property
     def changes(self) -> bool:

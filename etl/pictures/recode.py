@@ -1,4 +1,4 @@
-"""Conversion of images to one format, upright, in RGB and of a given size. Masks are cropped and scaled alike.
+"""Conversion of images to one format, upright, in RGB and of a given size.
 
 With the same version of Pillow and its libraries, the same bytes and options always give the same bytes.
 """
@@ -12,9 +12,7 @@ from etl.pictures.images import (
     MAX_PIXELS,
     Header,
     RejectedError,
-    decode,
     decode_as,
-    of_mask,
     open_picture,
     read_header,
     room,
@@ -22,10 +20,8 @@ from etl.pictures.images import (
 )
 from etl.pictures.plan import LOSSY, MAX_SIDES, Recode
 from formats.pictures.decoding import DAMAGE
-from formats.pictures.orientation import turned
 
 _OPTIONS: dict[str, dict[str, Any]] = {"JPEG": {}, "PNG": {}, "TIFF": {"compression": "tiff_lzw"}, "WEBP": {}}
-_MASK_MODES = ("1", "L", "P", "I;16", "I;16B", "I", "RGB", "RGBA", "LA")
 _GAP = 2.0
 """How much larger than the target an image is decoded, or averaged, before the filter runs."""
 
@@ -57,41 +53,12 @@ def convert(data: bytes, recode: Recode) -> tuple[bytes, Header]:
             return _encoded(picture, recode, profile), Header(recode.format, *picture.size)
 
 
-def convert_mask(data: bytes, recode: Recode, image: Header) -> tuple[bytes, Header]:
-    """Rotate, scale and crop a mask like its image. Values are kept: pixels are selected, never interpolated.
-
-    Args:
-        data: The mask file.
-        recode: How the image was converted.
-        image: The header of the image as stored.
-
-    Returns:
-        The mask as PNG.
-
-    Raises:
-        RejectedError: The mask cannot be decoded, has another size than the image, or a mode that PNG does not
-            support.
-    """
-    looks = read_header(data, check="none")
-    turn = image.turn_of(looks.width, looks.height) if looks.width and looks.height else 1
-    if turn is None:
-        raise RejectedError("mask of another size", f"{_size(looks)} instead of {_size(image)}")
-    with of_mask(), open_picture(data) as mask, room(mask):
-        decode(mask)
-        if mask.mode not in _MASK_MODES:
-            raise RejectedError(f"its pixels are {mask.mode}, which PNG cannot hold")
-        picture = turned(mask, turn)
-        scaled, box = _frame(recode, picture.size)
-        if scaled is not None and picture.size != scaled:
-            picture = picture.resize(scaled, Image.Resampling.NEAREST)
-        if box is not None:
-            picture = picture.crop(box)
-        picture.info = {}
-        return _saved(picture, "PNG"), Header("PNG", *picture.size)
-
-
-def _size(image: Header) -> str:
-    return f"{image.width}x{image.height}"
+def framed(picture: Image.Image, recode: Recode, filter: Image.Resampling) -> Image.Image:
+    """Scale and crop an upright image with all its pixels, as `convert` does."""
+    scaled, box = _frame(recode, picture.size)
+    if scaled is not None and picture.size != scaled:
+        picture = picture.resize(scaled, filter)
+    return picture if box is None else picture.crop(box)
 
 
 def _frame(recode: Recode, size: tuple[int, int]) -> tuple[tuple[int, int] | None, tuple[int, int, int, int] | None]:

@@ -12,6 +12,8 @@ from etl.errors import TableError
 from etl.features.earlier import EarlierMetadata
 from etl.frames import small_table
 from etl.ingest.listed_images import Keep, ListedImages
+from etl.ingest.mask_frames import check_mask_frames
+from etl.ingest.writing.tasks import task_count
 from etl.shards.packing import position_order
 from etl.shards.plan import ShardPlan
 from etl.shards.reading import PictureTable
@@ -76,6 +78,10 @@ def _of_source(
     dataset = plan.dataset or (split.metadata_table.keyspace if split is not None else "")
     images = ListedImages.of(spark, source, dataset=dataset, keep=keep)
     check_class_level(images.entries, tops=images.counts.tops, listing=images.listing, plan=source)
+    if source.label_type == "blob" and plan.recode.mask_frame is None:
+        cores = spark.sparkContext.defaultParallelism
+        tasks = task_count(rows=images.counts.files, size=images.counts.bytes, cores=cores)
+        check_mask_frames(images.without(None), listing=images.listing, tasks=tasks)
     numbers = _numbers(source, images.counts.classes, order=images.listing.order)
     labels = small_table(spark, {"or_label": [*numbers], "label": [*numbers.values()]}, "or_label STRING, label INT")
 

@@ -78,6 +78,10 @@ class ShardPlan:
             raise ValueError("Wanted --seed or --split, which has its own order. Found: both.")
         if self.source is not None and self.columns != Columns():
             raise ValueError("Wanted --id-col, --label-col and --data-col with tables. Found: a SOURCE.")
+        if self.source is not None:
+            self.recode.check_labels(self.source.label_type)
+        elif self.recode.mask_frame is not None:
+            raise ValueError("Wanted --mask-frame with a SOURCE. Found: tables, whose masks are upright already.")
         if self.dataset and self.source is None:
             raise ValueError("Wanted --dataset with a SOURCE. Found: tables, which have ids already.")
         if self.compress not in COMPRESSIONS:
@@ -115,7 +119,8 @@ class ShardPlan:
     @property
     def changes_pictures(self) -> bool:
         """Whether the sizes of images are known only after conversion."""
-        return self.recode.changes or self.compress != "none"
+        has_masks = self.source is not None and self.source.label_type == "blob"  # which may have to be turned
+        return self.recode.changes or self.compress != "none" or has_masks
 
 
 def _check_endpoint(endpoint: str, addresses: list[str]) -> None:

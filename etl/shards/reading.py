@@ -12,7 +12,7 @@ from etl.cassandra.executor import picture_reader
 from etl.pictures.images import RejectedError, read_header
 from etl.pictures.plan import Check
 from etl.shards.samples import EXTENSIONS, Sample, sample_metadata
-from etl.sources.companions import check_mask, read_array
+from etl.sources.companions import read_array
 from etl.sources.entries import Entry
 from etl.sources.reading import Reader
 from schemas import Columns, TableName
@@ -115,11 +115,9 @@ def fetched(
 
 
 def sample_of(row: Labelled, data: bytes, companion: bytes | None, *, label_type: LabelType, check: Check) -> Sample:
-    """The sample of an unchanged image. Raises `RejectedError`."""
+    """The sample of an unchanged image without a mask. Raises `RejectedError`."""
     header = read_header(data, check=check)
     kind = companion_extension(companion, label_type=label_type)
-    if label_type == "blob" and companion is not None:
-        check_mask(companion, header, check=check)
     return Sample(
         EXTENSIONS[header.format], data, row.label, sample_metadata(row.entry, label=row.label), kind, companion
     )

@@ -5,6 +5,7 @@ import logging
 import time
 from collections import Counter
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -144,7 +145,8 @@ def _made(images: Images, bare: DataFrame, *, plan: ShardPlan, rows: int, stack:
     if not (plan.changes_pictures or images.has_data or in_turn or from_table):
         return None
     log.info("read the images%s", " and convert them" if plan.changes_pictures else "")
-    preparation = Preparation(check=plan.check, recode=plan.recode, label_type=images.label_type)
+    recode = plan.recode if images.pictures is None else replace(plan.recode, mask_frame="upright")
+    preparation = Preparation(check=plan.check, recode=recode, label_type=images.label_type)
     samples = images.samples if images.has_data else bare
     if not images.has_data:
         size = bare.agg(F.sum("bytes")).collect()[0][0] or 0

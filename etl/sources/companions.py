@@ -10,8 +10,7 @@ import numpy as np
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from etl.pictures.images import Header, RejectedError, of_mask, read_header
-from etl.pictures.plan import Check
+from etl.pictures.images import RejectedError
 
 MAX_LABELS = 65_536
 """The most numbers in an array of labels."""
@@ -88,22 +87,6 @@ def read_array(data: bytes) -> list[int]:
     if count and (int(values.min()) < _INT32.min or int(values.max()) > _INT32.max):
         raise RejectedError("bad label array", "not all of its numbers fit into 32 bits")
     return [int(value) for value in values.tolist()]
-
-
-def check_mask(data: bytes, image: Header, *, check: Check = "header") -> Header:
-    """Check the mask of an image. Raises `RejectedError` if it is not an image, or has another size.
-
-    With the check ``none`` only an empty file is rejected.
-    """
-    with of_mask():
-        mask = read_header(data, check=check)
-    if check == "none" or mask.width is None or mask.height is None:
-        return mask
-    if image.turn_of(mask.width, mask.height) is None:
-        raise RejectedError(
-            "mask of another size", f"{mask.width}x{mask.height} instead of {image.width}x{image.height}"
-        )
-    return mask
 
 
 def _letters(column: str) -> Column:

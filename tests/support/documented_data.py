@@ -15,7 +15,7 @@ from PIL import Image, ImageDraw
 
 from schemas import Columns
 from tests.support.archives import npy, tar
-from tests.support.pictures import execute, write_table
+from tests.support.pictures import execute, exif, write_table
 from tests.support.trees import plant
 
 FLOWERS = ("daisy", "dandelion", "rose", "sunflower", "tulip")
@@ -120,8 +120,20 @@ def _write_segmentation(root: Path) -> None:
             mask = Image.new("L", (72, 64), 0)
             ImageDraw.Draw(mask).ellipse((10, 10, 44, 44), fill=kind + 1)
             masks[f"{name}.png"] = encoded(mask, "PNG")
+    name = "training/ADE_training_00000000"
+    images[f"{name}.jpg"], masks[f"{name}.png"] = _lying(images[f"{name}.jpg"]), _lying(masks[f"{name}.png"])
     plant(root / "ade" / "images", images)
     plant(root / "ade" / "annotations", masks)
+
+
+def _lying(data: bytes) -> bytes:
+    """A photo as a phone stores it, and a mask that was drawn on these pixels."""
+    with Image.open(io.BytesIO(data)) as image:
+        form, stored = image.format or "", image.transpose(Image.Transpose.ROTATE_90)
+        options = {"exif": exif(6)} if form == "JPEG" else {}
+        file = io.BytesIO()
+        stored.save(file, form, quality=92, **options)
+        return file.getvalue()
 
 
 def _write_corel(root: Path) -> None:

@@ -6,7 +6,8 @@
     python training/examples/segmentation.py --split splits/ade --classes 151
 
 A mask is an image of one channel whose values are class numbers, as in ADE20K. Image and mask are read together, and
-are cropped, resized and mirrored in the same way. Index 0 of the split is for training, index 1 for validation.
+are cropped, resized and mirrored in the same way. DALI turns a phone's photo upright by its EXIF orientation; ingest.py
+stores its mask upright too (see --mask-frame). Index 0 of the split is for training, index 1 for validation.
 """
 
 import argparse

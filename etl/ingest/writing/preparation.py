@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from etl.pictures.images import Header, RejectedError, disagrees, read_header
+from etl.pictures.masks import upright_mask
 from etl.pictures.plan import Check, Recode
-from etl.pictures.recode import convert, convert_mask
-from etl.sources.companions import check_mask, read_array
+from etl.pictures.recode import convert
+from etl.sources.companions import read_array
 from etl.sources.entries import Entry
 from etl.sources.reading import Reader
 from schemas.tables import LabelType
@@ -59,9 +60,10 @@ def prepare(entry: Entry, reader: Reader, *, preparation: Preparation) -> Pictur
         if preparation.label_type == "multi":
             labels = read_array(companion)
         elif preparation.label_type == "blob":
-            check_mask(companion, found, check=preparation.check)
-            if preparation.recode.changes:
-                companion, _ = convert_mask(companion, preparation.recode, found)
+            mask = upright_mask(companion, found, preparation.recode, check=preparation.check)
+            companion = mask.data
+            if mask.is_turned:
+                note = "; ".join(filter(None, (note, "with a mask turned upright")))
     elif has_companion:
         raise RejectedError("no mask" if preparation.label_type == "blob" else "no array", "the image has none")
     return Picture(data, hashlib.sha256(data).digest(), header, companion, labels, note)

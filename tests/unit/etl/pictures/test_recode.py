@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from etl.pictures.images import Header, RejectedError, read_header
+from etl.pictures.masks import upright_mask
 from etl.pictures.plan import Recode, Target
-from etl.pictures.recode import convert, convert_mask
+from etl.pictures.recode import convert
 from tests.support.pictures import exif
 
 FORMATS: tuple[Target, ...] = ("JPEG", "PNG", "TIFF", "WEBP")
@@ -169,10 +170,10 @@ def test_sizes_are_those_of_the_shorter_side(
 def test_pictures_and_masks_keep_the_same_size(
     size: int, crop: bool, enlarge: bool, width: int, height: int, orientation: int
 ) -> None:
-    recode = Recode("PNG", size, crop=crop, enlarge=enlarge)
+    recode = Recode("PNG", size, crop=crop, enlarge=enlarge, mask_frame="stored")
     stored = saved(Image.new("RGB", (width, height)), exif=exif(orientation))
     data, header = convert(stored, recode)
-    mask, mask_header = convert_mask(saved(Image.new("L", (width, height))), recode, read_header(stored))
+    mask, mask_header, _ = upright_mask(saved(Image.new("L", (width, height))), read_header(stored), recode)
     assert header == mask_header == read_header(data) == read_header(mask)
     assert header.width is not None
     assert header.height is not None
@@ -222,47 +223,3 @@ def test_pictures_that_a_format_cannot_hold_are_rejected() -> None:
     assert reason(Recode("WEBP"), saved(Image.new("L", (20_000, 1)))) == "too large for WEBP: 20000 x 1"
     long = saved(Image.new("L", (30_000, 1)))
     assert reason(Recode("PNG", 60_000, enlarge=True), long) == "too many pixels: 1800000000 x 60000 when enlarged"
-
-
-@pytest.mark.parametrize("mode", ["1", "L", "P", "I;16", "RGB", "RGBA"])
-def test_masks_keep_their_values(mode: str) -> None:
-    mask = Image.new(mode, (40, 30))
-    values = np.random.default_rng(3).choice([0, 1, 200] if mode != "1" else [0, 1], (30, 40))
-    if mode == "I;16":
-        mask = Image.fromarray((values * 300).astype("uint16"))
-    elif mode in ("1", "L", "P"):
-        mask.putdata(values.ravel().tolist())
-    if mode == "P":
-        mask.putpalette(list(range(256)) * 3)
-    data, header = convert_mask(saved(mask), Recode("JPEG", 10), Header("JPEG", 40, 30))
-    assert (opened(data).mode, header) == (mode, Header("PNG", 13, 10))
-    assert set(np.unique(pixels(data)).tolist()) <= set(np.unique(np.asarray(mask)).tolist())
-    same, _ = convert_mask(saved(mask), Recode("JPEG"), Header("JPEG", 40, 30))
-    assert (pixels(same) == np.asarray(mask)).all()
-
-
-@pytest.mark.parametrize("orientation", range(1, 9))
-def test_masks_are_turned_with_their_pictures(orientation: int) -> None:
-    image = read_header(saved(turned(orientation), "JPEG", exif=exif(orientation)))
-    mask, _ = convert_mask(saved(turned(orientation)), Recode("PNG", 16), image)
-    assert colours(opened(mask)) == UPRIGHT
-    if orientation > 4:  # drawn on the upright image
-        mask, _ = convert_mask(saved(quarters()), Recode("PNG", 16), image)
-        assert colours(opened(mask)) == UPRIGHT
-
-
-@pytest.mark.parametrize(
-    ("mask", "wanted"),
-    [
-        (saved(Image.new("L", (8, 9))), "mask of another size: 8x9 instead of 40x30"),
-        (saved(Image.new("L", (30, 40))), "mask of another size: 30x40 instead of 40x30"),
-        (saved(Image.new("F", (40, 30)), "TIFF"), "bad mask: its pixels are F, which PNG cannot hold"),
-        (b"junk", "bad mask: not an image"),
-        (saved(quarters(40, 30))[:-80], "bad mask: damaged: "),
-        (saved(quarters(40, 30))[:-30], "bad mask: truncated: "),
-    ],
-)
-def test_masks_that_do_not_fit_are_rejected(mask: bytes, wanted: str) -> None:
-    with pytest.raises(RejectedError) as caught:
-        convert_mask(mask, Recode("PNG"), Header("JPEG", 40, 30))
-    assert str(caught.value).startswith(wanted)

@@ -9,11 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from PIL import Image
 
-from etl.pictures.images import Header, RejectedError, read_header
-from etl.sources.companions import MAX_LABELS, check_mask, read_array
-from tests.support.pictures import exif, picture
+from etl.pictures.images import RejectedError
+from etl.sources.companions import MAX_LABELS, read_array
 
 
 def npy(array: Any, **options: Any) -> bytes:
@@ -92,28 +90,3 @@ def test_damaged_arrays_are_rejected_or_read(junk: bytes, at: int) -> None:
     for damaged in (data[:at] + junk, data[:at] + junk + data[at + len(junk) :], b"\x93NUMPY\x01\0" + junk):
         with contextlib.suppress(RejectedError):
             assert all(type(number) is int for number in read_array(damaged))
-
-
-def _turned(width: int, height: int, orientation: int) -> Header:
-    file = io.BytesIO()
-    Image.new("L", (width, height)).save(file, "JPEG", exif=exif(orientation))
-    return read_header(file.getvalue())
-
-
-@pytest.mark.parametrize("kind", ["PNG", "TIFF", "BMP"])
-def test_masks_have_the_size_of_their_image(kind: str) -> None:
-    mask = picture(1, width=9, height=5, format=kind, mode="L")
-    assert check_mask(mask, Header("JPEG", 9, 5)) == Header(kind, 9, 5)
-    assert check_mask(mask, Header("", None, None), check="none") == Header(kind, 9, 5)
-    assert check_mask(mask, _turned(9, 5, 6)).width == check_mask(mask, _turned(5, 9, 6)).width == 9
-    for image in (Header("JPEG", 5, 9), _turned(5, 9, 3), Header("JPEG", 9, 6)):
-        with pytest.raises(
-            RejectedError, match=rf"^mask of another size: 9x5 instead of {image.width}x{image.height}$"
-        ):
-            check_mask(mask, image)
-
-
-def test_masks_must_be_pictures() -> None:
-    for data, words in ((b"", "empty"), (b"junk", "not an image"), (picture(1)[:-30], "truncated: ")):
-        with pytest.raises(RejectedError, match=f"^bad mask: {words}"):
-            check_mask(data, Header("JPEG", 80, 64))
