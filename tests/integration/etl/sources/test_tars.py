@@ -84,6 +84,7 @@ def test_executors_list_a_tar_of_tars(spark: SparkSession, tmp_path: Path) -> No
     }
     assert {(bytes(row.place), bytes(row.or_split)) for row in rows} == {(os.fsencode(address), b"train")}
     assert {bytes(row.path): row.reason for row in rows if row.reason is not None} == {
+        b"a/1@%d" % data.index(b"old"): "twice: a later member has this name",
         b"a/../2": "unsafe name: it leads out of its folder",
         b"none.tar": "not a tar: other data",
         b"README": "not a tar: a file among the inner archives",
