@@ -122,9 +122,9 @@ def feed(order: Order) -> Answer:
     """Read one epoch as DALI's external source does, without DALI's own work."""
     with source_of(order) as source:
         connected = connect(source)
-        reader = EpochReader(source)
-        size = labels = 0
         recorder = Recorder(order)
+        reader = EpochReader(source, source.reader(recorder))
+        size = labels = 0
         inputs = iter(partial(reader, SimpleNamespace(epoch_idx=0)), None)  # until it raises StopIteration
         for images, numbers in recorder.take(inputs, lambda batch: len(batch[0])):
             size += sum(image.size for image in images)

@@ -161,9 +161,9 @@ class CountedSource(loader.CassandraSource):
 
     seen: set[bytes]
 
-    def batches(self, epoch: int, /, *, offset: int = 0, every: int = 1) -> Any:
+    def batches(self, epoch: int, /, **options: Any) -> Any:
         """The batches of the source; records their ids."""
-        for batch in super().batches(epoch, offset=offset, every=every):
+        for batch in super().batches(epoch, **options):
             self.seen.update(map(bytes, batch.ids))
             yield batch
 
