@@ -57,16 +57,14 @@ def add_source_options(parser: argparse.ArgumentParser) -> None:
         help="how to read tars; sequential for network file systems on spinning disks (default: random)")  # fmt: skip
     add = parser.add_argument_group("labels").add_argument
     add("--label-type", choices=LABEL_TYPES,
-        help="int: class numbers; blob: masks; multi: arrays; none: no labels (default: int, or as --masks or --arrays "
-        "imply)")  # fmt: skip
+        help="int: class numbers; blob: masks; multi: arrays (default: int, or as --masks or --arrays)")  # fmt: skip
     add("--labels", metavar="FILE", help="the file with the classes")
     add("--path-column", metavar="NAME", help="its column of paths (default: path)")
     add("--label-column", metavar="NAME", help="its column of classes (default: label)")
     add("--group-column", metavar="NAME", help="its column of groups; splits can keep groups together")
     add("--image-column", metavar="NAME", help="the column of images in a table (default: image)")
     add("--class-names", choices=("name", "number"),
-        help="number: labels are class numbers; name: they are names, even if all are numbers (default: numbers if all "
-        "are, but names of folders are names)")  # fmt: skip
+        help="number: labels are class numbers; name: never (default: if all are numbers, not folders)")  # fmt: skip
     add("--no-label", metavar="LABEL", help="leave out images with this label, such as -1 in some test splits")
     add("--class-level", choices=get_args(ClassLevel),
         help="top: the topmost folders are the classes, even if the tree looks deeper")  # fmt: skip
@@ -92,7 +90,7 @@ def add_check_options(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     add("--check", choices=get_args(Check), default="header",
         help="how to check images: header and end, all pixels, or not at all (default: header)")  # fmt: skip
-    add("--max-errors", metavar="N|P%", help="fail if more files are rejected (default: fail only if all are)")
+    add("--max-errors", metavar="N|P%", help="fail if more files are rejected (default: only if all are)")
     add("--strict", dest="max_errors", action="store_const", const="0", help="the same as --max-errors 0")
 
 

@@ -24,7 +24,7 @@ from etl.pictures.images import (
 from etl.pictures.plan import Check, MaskFrame, Recode
 from etl.pictures.recode import framed
 from formats.pictures.decoding import DAMAGE
-from formats.pictures.orientation import turned
+from formats.pictures.turning import turned
 
 UNKNOWN_FRAME = "mask of unknown frame"
 """The reason of a mask that fits its image both as stored and upright."""

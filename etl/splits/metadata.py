@@ -116,7 +116,6 @@ def read_cache(spark: SparkSession, address: str, *, plan: SplitPlan) -> Metadat
         raise TableError(f"Wanted the files of the metadata cache {storage.address}. Found: no {missing[0]}.")
     schema = _schema(storage, manifest)
     rows = (spark.read.schema(schema) if schema else spark.read).parquet(*paths)
-    check_theirs(set(rows.columns) - {EXPIRES}, place=f"the metadata cache {storage.address}")
     return Metadata(
         rows=rows if manifest.label_type == "int" else rows.withColumn("label", F.lit(-1)),
         data_table=TableName.parse(manifest.data_table),

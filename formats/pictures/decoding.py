@@ -21,7 +21,8 @@ from PIL import Image, ImageChops, UnidentifiedImageError
 
 from formats.errors import PictureError
 from formats.pictures import Orientation
-from formats.pictures.orientation import exif_orientation, turned
+from formats.pictures.orientation import exif_orientation
+from formats.pictures.turning import turned
 
 Mode: TypeAlias = Literal["RGB", "L", "RGBA"]
 

@@ -3,19 +3,8 @@
 import struct
 from typing import NamedTuple
 
-from PIL import Image
-
 _TAG = 0x0112
 _SHORT, _LONG = 3, 4
-_TURNS = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
 
 
 class OrientationTag(NamedTuple):
@@ -51,17 +40,3 @@ def orientation_tag(exif: bytes) -> OrientationTag:
     except struct.error:
         return OrientationTag(1, False)
     return OrientationTag(1, is_standard)
-
-
-def turned(image: Image.Image, orientation: int) -> Image.Image:
-    """Apply an EXIF orientation to an image.
-
-    Args:
-        image: The image, as it is stored.
-        orientation: 1 to 8; 1 leaves it as it is.
-
-    Returns:
-        The upright image.
-    """
-    turn = _TURNS.get(orientation)
-    return image if turn is None else image.transpose(turn)

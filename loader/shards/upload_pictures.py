@@ -65,7 +65,7 @@ def encoded(picture: Any, number: int, *, image_format: str, quality: int) -> tu
 def _stored(picture: Any, number: int, image_format: str) -> Any:
     """The image of PIL that is stored: upright, of a mode that the format has. Raises `ShardError`, `PictureError`."""
     from formats.pictures.decoding import eight_bits, orientation_of
-    from formats.pictures.orientation import turned
+    from formats.pictures.turning import turned
 
     picture.load()
     orientation = orientation_of(picture)

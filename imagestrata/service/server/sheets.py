@@ -20,7 +20,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from formats.pictures.decoding import eight_bits, orientation_of
-from formats.pictures.orientation import turned
+from formats.pictures.turning import turned
 from formats.tar_index import TarIndex, TarMember
 from imagestrata.service.conditions import Conditions, etag
 from imagestrata.service.errors import NotThereError

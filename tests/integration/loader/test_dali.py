@@ -33,7 +33,7 @@ def test_masks_and_metadata_are_outputs_of_a_pipeline(cassandra: Cassandra, keys
 
     where: dict[str, Any] = {"hosts": cassandra.hosts, "port": cassandra.port}
     masks = {one: bytes([number]) * 3 for number, one in enumerate(IDS)}
-    write_table(f"{keyspace}.data", dict.fromkeys(IDS, b"bytes"), label_type="blob", labels=masks, **where)
+    write_table(f"{keyspace}.data", dict.fromkeys(IDS, picture(0)), label_type="blob", labels=masks, **where)
     execute(
         f"CREATE TABLE {keyspace}.metadata (id uuid PRIMARY KEY, width int, path text)",
         *(

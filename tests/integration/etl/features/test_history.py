@@ -9,7 +9,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from etl.features.history import CURRENT, EARLIER, REPLACED, known_at, metadata_as_of, point_in_time, states_at
+from etl.features.history import CURRENT, EARLIER, REPLACED, THEN, known_at, metadata_as_of, point_in_time, states_at
 from schemas import Columns
 from tests.support.spark_rows import rows_of
 
@@ -125,7 +125,7 @@ def test_metadata_as_of_a_run_are_the_images_after_that_run(
     for row in found:
         same_bytes = wanted[row.id][1] == rows[row.id][1][1]
         kind = CURRENT if row.id not in held else EARLIER if same_bytes else REPLACED
-        assert (row.then, row.or_label, row.path) == (kind, str(row.label), f"{row.id}.png")
+        assert (row[THEN], row.or_label, row.path) == (kind, str(row.label), f"{row.id}.png")
 
 
 def test_masks_and_arrays_of_then_are_gone_once_they_are_written_again(spark: SparkSession) -> None:
@@ -141,4 +141,4 @@ def test_masks_and_arrays_of_then_are_gone_once_they_are_written_again(spark: Sp
         found = rows.transform(
             metadata_as_of, states=states, sequence=1, columns=Columns(), label_type=label_type
         ).orderBy("id")
-        assert [row.then for row in found.collect()] == wanted
+        assert [row[THEN] for row in found.collect()] == wanted

@@ -55,7 +55,7 @@ def test_images_that_make_no_batch_are_answered_with_a_hint(bucket: Path, name: 
 
     hint = r"Use a transform that gives such tensors, .*, or give the DataLoader your own collate_fn"
     sizes = r"\(30, 4[01], 3\) and \(30, 4[01], 3\)"
-    for transform, what in ((None, r"PIL\.Image\.Image"), (to_tensor, sizes))[: 2 - workers // 2]:
+    for transform, what in ((None, r"PIL\.\w+\.\w+"), (to_tensor, sizes))[: 2 - workers // 2]:
         batches = DataLoader(datasets(bucket, transform)[name], batch_size=COUNT, num_workers=workers)
         with pytest.raises(loader.OptionError, match=rf"Wanted tensors of one size .*Found: {what}\. {hint}"):
             list(batches)
@@ -77,7 +77,7 @@ def test_images_of_one_size_make_tensors_and_other_collate_functions_get_the_sam
 def test_a_torch_dataset_answers_with_the_same_hint(bucket: Path) -> None:
     from torch.utils.data import DataLoader
 
-    for transform, what in (((lambda image: image), r"PIL\.Image\.Image"), (to_tensor, r"\(30, 4[01], 3\) and")):
+    for transform, what in (((lambda image: image), r"PIL\.\w+\.\w+"), (to_tensor, r"\(30, 4[01], 3\) and")):
         with loader.FolderSource(loader.open_folder(bucket / "tree"), batch_size=COUNT) as source:
             dataset = loader.TorchDataset(source, transform=transform)
             with pytest.raises(loader.OptionError, match=rf"Found: {what}.* or no transform: then you get Batch"):

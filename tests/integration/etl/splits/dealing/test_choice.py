@@ -29,7 +29,7 @@ CLASSES = {0: 200, 3: 61, 4: 13, 9: 1}
 ROWS = [(image_id("test", b"", f"{c}/{n}".encode()).bytes, c) for c, rows in CLASSES.items() for n in range(rows)]
 
 
-BY_LABEL = ("label",)
+BY_LABEL = {"label": "label"}
 
 
 def plan(**options: object) -> SplitPlan:

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from etl.errors import EtlError
 from etl.splits.dealing import near_duplicates
-from etl.splits.dealing.near_duplicates import HASHES, group_near_duplicates
+from etl.splits.dealing.near_duplicates import HASHES, LOOK_ALIKES, group_near_duplicates
 from tests.support.near_duplicates import brute_force
 from tests.support.spark_rows import rows_of
 
@@ -44,7 +44,7 @@ def test_groups_agree_with_brute_force(
     blank: list[tuple[bytearray, int | None]] = [(bytearray((10**6 + i).to_bytes(16, "big")), None) for i in range(3)]
     hashes = rows_of(spark, [*rows, *blank], HASHES).repartition(partitions)
     found = {
-        int.from_bytes(row.id, "big"): row.look_alikes % (1 << 64)
+        int.from_bytes(row.id, "big"): row[LOOK_ALIKES] % (1 << 64)
         for row in group_near_duplicates(hashes, distance=distance).collect()
     }
     assert found == expected(values, distance)
@@ -58,7 +58,7 @@ def test_many_pairs_are_thinned_out_and_too_many_are_refused(
     monkeypatch.setattr(near_duplicates, "_DRIVER_PAIRS", 100)
     found = group_near_duplicates(hashes, distance=4).collect()
     assert len(found) == len(crowd)
-    assert {row.look_alikes for row in found} == {3}
+    assert {row[LOOK_ALIKES] for row in found} == {3}
     monkeypatch.setattr(near_duplicates, "_DRIVER_PAIRS", 10)
     monkeypatch.setattr(near_duplicates, "_ROUNDS", 2)
     with pytest.raises(EtlError, match=r"at most 10 pairs.*Found: 65, within a distance of 4 bits"):
