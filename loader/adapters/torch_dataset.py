@@ -1,6 +1,7 @@
 """A source under torch's DataLoader: an iterable dataset whose workers take turns with the batches of a rank."""
 
 import pickle
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn, get_args
 
@@ -104,7 +105,7 @@ class TorchDataset(IterableDataset[Any]):
         self._loads = 0
         self._resumed: tuple[int, int] | None = None
         self._passes = Passes()
-        source.at_close(self._passes.close)
+        source.at_close(_closing(weakref.ref(self._passes)))  # the source may outlive many datasets
         self._begun: Pass | None = None
         self._stands: tuple[int, int] | None = None
         self._position.leave()  # workers deliver batches that the source does not see
@@ -259,6 +260,14 @@ class TorchDataset(IterableDataset[Any]):
             raise decode_error(batch, min(errors), errors[min(errors)]) from errors[min(errors)]
         rest = left_out(source, batch, errors, before=before)
         return None if rest is None else (rest, [decoded_picture(image, self._orientation) for image in rest.images])
+
+
+def _closing(passes: weakref.ref[Passes]) -> Callable[[], None]:
+    def close() -> None:
+        if (found := passes()) is not None:
+            found.close()
+
+    return close
 
 
 def _refuse(error: LoaderError) -> NoReturn:
