@@ -63,13 +63,17 @@ class EpochReader:
         """The hashes of files that DALI has failed to decode, though it should."""
         self._first_epoch = first_epoch
         self._epoch: int | None = None
+        self.is_followed = True
         self._batches: Iterator[Batch] = iter(())
         self._again: deque[Batch] = deque()
         self.pending: deque[Batch] = deque()
         """The batches that DALI has taken and not yet delivered: it may be working on them."""
 
-    def outputs(self) -> tuple[Any, ...]:
-        """Images, labels, metadata and features as outputs of the pipeline that is being defined."""
+    def outputs(self, *, is_followed: bool = True) -> tuple[Any, ...]:
+        """Images, labels, metadata and features as outputs of the pipeline that is being defined.
+
+        ``is_followed``: whether the caller takes each batch from `given`. Else `pending` stays empty.
+        """
         fn, types = dali("fn"), dali("types")
         source = self._source
         labels = [] if source.label_type == "none" else [types.INT32 if source.label_type == "int" else types.UINT8]
@@ -77,6 +81,7 @@ class EpochReader:
         known = {"dtype": [types.UINT8, *labels, *features], "ndim": 1} if not source.metadata else {}
         # DALI holds a reference to the arrays until it has read them, so nothing is copied.
         count = 1 + len(labels) + len(source.metadata) + len(features)
+        self.is_followed = is_followed
         outputs = fn.external_source(self, num_outputs=count, batch_info=True, no_copy=True, **known)
         return tuple(outputs)
 
@@ -88,7 +93,8 @@ class EpochReader:
             self._epoch = epoch
             self._batches = self._source.batches(epoch, reader=self._reader)
         batch = self._again.popleft() if self._again else next(self._batches)
-        self.pending.append(batch)
+        if self.is_followed:
+            self.pending.append(batch)
         columns = [_column(batch, name) for name in self._source.metadata]
         files = []
         for place, file in enumerate(self._files(batch)):

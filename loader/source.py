@@ -395,7 +395,7 @@ class Source:
 
         own = self._readers.own
         own.leave()
-        return EpochReader(self, own, first_epoch=own.plan.first_epoch).outputs()
+        return EpochReader(self, own, first_epoch=own.plan.first_epoch).outputs(is_followed=False)
 
     def stats(self) -> Stats:
         """What has been delivered so far, and how reading performs."""
