@@ -323,7 +323,8 @@ class Source:
             epoch: The number of the epoch.
             steps: The batches before this number have been delivered. None: those with which this epoch began.
         """
-        self._readers.own.note(epoch, steps, self._delivered(epoch, steps))
+        own = self._readers.own
+        own.note(epoch, steps, self._delivered(own.plan, epoch, steps))
 
     def reader(self, owner: object, /) -> Position:
         """The position of a new iterator over this source, its owner; for code that reads ahead.
@@ -366,7 +367,8 @@ class Source:
             raise OptionError("Wanted epoch and steps, or neither. Found: one of them")
         if epoch is not None and steps is not None:
             epoch, steps = check_int("epoch", epoch, 0), check_int("steps", steps, 0)
-            return state_after(self.plan, epoch, steps, self._delivered(epoch, steps)).to_dict()
+            plan = self._readers.plan()  # an iterator may have loaded a state of its own
+            return state_after(plan, epoch, steps, self._delivered(plan, epoch, steps)).to_dict()
         return self._readers.only().state().to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any], /) -> None:
@@ -448,9 +450,9 @@ class Source:
         if self._has_detected_ranks:
             check_detected(self.rank, self.world_size)
 
-    def _delivered(self, epoch: int, steps: int | None) -> Delivered | None:
-        """Out of order, what was delivered with the batches of an epoch before number ``steps``."""
-        if self.in_order or steps is None or steps == self.plan.first_step(epoch):
+    def _delivered(self, plan: Plan, epoch: int, steps: int | None) -> Delivered | None:
+        """Out of order, what was delivered with the batches of an epoch of a plan before number ``steps``."""
+        if self.in_order or steps is None or steps == plan.first_step(epoch):
             return None
         return self._marks.get(epoch, steps)
 

@@ -216,6 +216,18 @@ def test_iterators_over_one_source_have_positions_of_their_own(source: RowSource
             assert rest.state_dict()["epoch"] == 1
 
 
+@pytest.mark.parametrize("in_order", [True, False])
+def test_a_source_counts_steps_from_the_state_that_its_iterator_has_loaded(source: RowSource, in_order: bool) -> None:
+    with source.again(batch_size=4) as small:
+        state = small.state_dict(epoch=0, steps=3)  # no whole number of the larger batches
+    with source.again(batch_size=8, in_order=in_order) as made:
+        batches = undecoded(made)
+        batches.load_state_dict(state)
+        numbers_of(iter(batches), 1)
+        assert batches.given is not None
+        assert made.state_dict(epoch=0, steps=batches.given.step + 1) == batches.state_dict()
+
+
 def test_a_state_that_is_loaded_during_a_pass_ends_the_pass(source: RowSource) -> None:
     batches = undecoded(source)
     begun, pipeline, loop = iter(batches), pipeline_of(source), source.epoch(0)
