@@ -126,6 +126,11 @@ class EpochOrder:
         numbers = np.arange(len(self.samples), dtype=np.int64)
         return self._shuffled(numbers, "pieces") if self.shuffle else numbers
 
+    @property
+    def rows(self) -> int:
+        """The samples of the epoch."""
+        return int(self._starts[-1])
+
     @cached_property
     def _starts(self) -> Numbers:
         return np.concatenate([[0], np.cumsum(self.samples[self.pieces])]).astype(np.int64)
@@ -238,7 +243,8 @@ def _repeated(
     """The samples, piece and number in it, that fill a rank's last batch: different ones, as far as there are any.
 
     They are the first ones of the rank's own part, without those of the batch, which then follow. A rank without a part
-    takes them from all that is left, from another place than other ranks.
+    takes them from all that is left, from another place than other ranks. If that is the rest of an epoch and has too
+    few, samples of the whole epoch come before any is repeated twice.
     """
     first, samples = deal.stretch(rank)
     if samples:
@@ -248,4 +254,9 @@ def _repeated(
     pieces, insides = order.located(deal.places(numbers))
     found = [*zip(pieces.tolist(), insides.tolist(), strict=True)]
     others = [one for one in found if one not in own]
+    if len(others) < lacking and deal.rows < order.rows:
+        places = np.arange(min(order.rows, lacking + len(own) + len(others)), dtype=np.int64)
+        pieces, insides = order.located((places + rank * deal.batch_size) % order.rows)
+        more = dict.fromkeys([*others, *zip(pieces.tolist(), insides.tolist(), strict=True)])
+        others = [one for one in more if one not in own]
     return [*islice(cycle([*others, *own] if len(others) < lacking else others), lacking)]

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from loader import OptionError, StateError
 from loader.order.permutation import LastBatchPolicy
-from loader.shards.shard_order import ShardStep, ranges_of
+from loader.shards.shard_order import Deal, EpochOrder, ShardStep, ranges_of
+from loader.shards.shard_order import steps as steps_of
 from loader.shards.shard_schedule import ShardSchedule
 
 Taken = tuple[int, int]
@@ -93,6 +94,18 @@ def test_ranks_have_as_many_whole_batches_with_fill_and_drop(
             for sample in taken(step)[: size - step.repeats]:
                 opened[sample] -= 1
             assert all(uses >= 0 for uses in opened.values())
+
+
+@given(st.integers(1, 40), st.integers(1, 32), st.integers(1, 3))
+def test_few_samples_that_are_left_are_filled_from_the_whole_epoch(left: int, size: int, world: int) -> None:
+    order = EpochOrder(np.full(100, 10), "f", 0, 0, True)
+    deal = Deal(((1000 - left, 1000),), size, world, "FILL", 12, 100)
+    counts: Counter[tuple[int, int]] = Counter()
+    for rank in range(world):
+        of_rank = Counter(chain.from_iterable(map(taken, steps_of(deal, order, rank, first=0, begin=0))))
+        assert max(of_rank.values()) <= 2
+        counts += of_rank
+    assert max(counts.values()) <= 1 + world
 
 
 @given(PIECES, st.integers(1, 5), st.integers(1, 7), st.integers(1, 6))
