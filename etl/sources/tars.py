@@ -250,7 +250,8 @@ def _inner_entries(archive: Archive, outer: Member, place: bytes, dataset: str, 
                 wrong = unsafe(member.name)
                 path = stem + b"/" + (member.name if wrong else plain(member.name))
                 whole = whole or (member.reason is not None and member.reason.startswith("truncated"))
-                yield entry(path, member, wrong or member.reason, text(stem))
+                reason = wrong or member.reason or left_out(plain(member.name), by_extension=False)
+                yield entry(path, member, reason, text(stem))
         except NotATarError as error:
             yield entry(name, outer, f"not a tar: {error}")
             return

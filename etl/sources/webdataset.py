@@ -337,7 +337,9 @@ def _label(others: Sequence[Member]) -> tuple[str | None, Member | None]:
         fields = json.loads(found[b"json"].body or b"")
     except (ValueError, RecursionError):
         return None, None
-    values = (label_text(fields.get(name)) for name in ("label", "cls")) if isinstance(fields, dict) else ()
+    named = [fields.get(name) for name in ("label", "cls")] if isinstance(fields, dict) else []
+    single = [value for value in named if value is not None and not isinstance(value, (list, dict))]
+    values = map(label_text, single or named)  # boxes may be called labels too
     label = next((stripped for value in values if value and (stripped := bare(value))), None)
     # Its other contents are not used, so it counts as ignored.
     return label, found[b"json"] if label is not None and len(fields) == 1 else None

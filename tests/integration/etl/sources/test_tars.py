@@ -62,7 +62,7 @@ def _inner(stem: str, count: int) -> tuple[str, bytes]:
 def test_executors_list_a_tar_of_tars(spark: SparkSession, tmp_path: Path) -> None:
     stems = ["n01440764", "n01443537", "n01484850"]
     inner = [_inner(stem, 5) for stem in stems]
-    twice = ("a.tar", tar_of(("./1", b"old"), ("1", b"new"), ("../2", b"")))
+    twice = ("a.tar", tar_of(("./1", b"old"), ("1", b"new"), ("../2", b""), (".x/3", b"")))
     data = tar_of(
         *inner, twice, ("./empty.tar", tar_of()), ("none.tar", b"x" * 600), ("README", b"x"), ("../b.tar", b"")
     )
@@ -86,6 +86,7 @@ def test_executors_list_a_tar_of_tars(spark: SparkSession, tmp_path: Path) -> No
     assert {bytes(row.path): row.reason for row in rows if row.reason is not None} == {
         b"a/1@%d" % data.index(b"old"): "twice: a later member has this name",
         b"a/../2": "unsafe name: it leads out of its folder",
+        b"a/.x/3": "hidden: a name begins with a dot, or is __MACOSX",
         b"none.tar": "not a tar: other data",
         b"README": "not a tar: a file among the inner archives",
         b"../b.tar": "unsafe name: it leads out of its folder",

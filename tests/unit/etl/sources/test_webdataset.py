@@ -66,6 +66,7 @@ def test_a_sample_is_an_image_with_its_label(tmp_path: Path) -> None:
         ("json", b'{"cls": "cat", "width": 3}', "cat"),
         ("json", b'{"cls": 1, "label": 0}', "0"),
         ("json", b'{"label": null, "cls": 5}', "5"),
+        ("json", b'{"label": [1, 2], "cls": 3}', "3"),
         ("json", b"[1]", None),
         ("json", b"{broken", None),
         ("json", b"[" * 100_000, None),
