@@ -1,9 +1,9 @@
 """Delete images from the tables: "remove this person's pictures".
 
 Removes the images, their metadata, and their feature values and labels in all versions. A record of each image stays in
-the table METADATA_NAME_history: id, label, SHA-256, source, the reason and the time, but no path. Splits keep the ids.
-Training with on_missing="skip" leaves deleted images out, and all ranks keep the same number of batches. An ingest of
-the same files leaves deleted images out; see ingest.py --restore-deleted.
+the table METADATA_NAME_history: id, label, SHA-256, source, the reason and the time, but no path. Splits keep the ids,
+and hashes of the names of groups. Training with on_missing="skip" leaves deleted images out, and all ranks keep the
+same number of batches. An ingest of the same files leaves them out, too; see ingest.py --restore-deleted.
 
 examples:
   spark-submit jobs/delete.py -d ks.data -m ks.metadata --where "path LIKE 'anna/%'" --reason "request 17" --plan

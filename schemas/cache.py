@@ -13,7 +13,9 @@ from schemas.manifest import SplitFile
 from schemas.parsing import check_count, check_digest, parsed
 from schemas.tables import Columns
 
-FORMAT = 1
+FORMAT = 2
+"""The format version. In format 1, the column with the times at which images expire was called ``expires``."""
+
 NAME = "cache.json"
 
 

@@ -116,6 +116,11 @@ def read_cache(spark: SparkSession, address: str, *, plan: SplitPlan) -> Metadat
         raise TableError(f"Wanted the files of the metadata cache {storage.address}. Found: no {missing[0]}.")
     schema = _schema(storage, manifest)
     rows = (spark.read.schema(schema) if schema else spark.read).parquet(*paths)
+    if manifest.format == 1 and ("expires", "timestamp") in rows.dtypes:  # ours, or one of the table: nobody can tell
+        raise TableError(
+            f"Wanted a metadata cache of format 2 at {storage.address}, because it has a column expires. Found: format "
+            "1, in which this may be the time when images expire. Make a new cache with --metadata-ofn."
+        )
     return Metadata(
         rows=rows if manifest.label_type == "int" else rows.withColumn("label", F.lit(-1)),
         data_table=TableName.parse(manifest.data_table),

@@ -18,6 +18,7 @@ from etl.splits.plan import LABELS, SplitPlan, SplitRef
 from formats import SplitFolder
 from formats.splits.dictionary import is_dictionary
 from formats.stores.storage import Storage
+from schemas.manifest import StoredGroups
 
 
 def strata_columns(metadata: Metadata, *, plan: SplitPlan) -> dict[str, str]:
@@ -98,8 +99,8 @@ def group_kind(rows: DataFrame, *, plan: SplitPlan) -> str:
 def stored_groups(spark: SparkSession, ref: SplitRef, *, plan: SplitPlan, rows: DataFrame) -> DataFrame:
     """The groups that another split had when it was made: ``group, split``; none if it has no groups of this column."""
     found = small_table(spark, {"group": [], "split": []}, "group BIGINT, split INT")
-    groups = open_other(ref.address).manifest.groups
-    if groups is None or (groups.column, groups.kind) != (plan.group_column, group_kind(rows, plan=plan)):
+    groups = _groups_of(ref, plan=plan, rows=rows)
+    if groups is None:
         return found
     storage = Storage(ref.address)
     for index, files in enumerate(groups.splits):
@@ -107,6 +108,13 @@ def stored_groups(spark: SparkSession, ref: SplitRef, *, plan: SplitPlan, rows: 
             read = spark.read.parquet(*(storage.url(file.path) for file in files))
             found = found.union(read.select("group", F.lit(index).alias("split")))
     return found
+
+
+def _groups_of(ref: SplitRef, *, plan: SplitPlan, rows: DataFrame) -> StoredGroups | None:
+    """The groups that another split has of the plan's column; hashes of values of another type do not match."""
+    groups = open_other(ref.address).manifest.groups
+    wanted = (plan.group_column, group_kind(rows, plan=plan))
+    return groups if groups is not None and (groups.column, groups.kind) == wanted else None
 
 
 def is_plain(plan: SplitPlan) -> bool:
@@ -138,15 +146,14 @@ def of_others(spark: SparkSession, rows: DataFrame, *, plan: SplitPlan, metadata
         if table != str(metadata.metadata_table)
     ]
     refs = [*plan.exclude, *([SplitRef(plan.extend)] if plan.extend else [])] if plan.group_column else []
+    hint = f". Splits that are made with --group-column {plan.group_column}, of the same type, have them"
     for ref in refs:
-        groups = open_other(ref.address).manifest.groups
-        if groups is None or groups.column != plan.group_column:
+        if _groups_of(ref, plan=plan, rows=metadata.rows) is None:
             lost = split_rows(spark, ref).join(metadata.rows.select("id"), on="id", how="left_anti").count()
             if lost:
                 found.append(
                     f"{lost:,} images of {ref} are no longer in {metadata.metadata_table}, and that split does not "
-                    "have their groups: other images of these groups may be anywhere. Splits that are made with "
-                    f"--group-column {plan.group_column} have them"
+                    f"have their groups: other images of these groups may be anywhere{hint}"
                 )
     if plan.extend:
         old = split_rows(spark, SplitRef(plan.extend))

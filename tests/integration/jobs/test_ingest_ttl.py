@@ -56,12 +56,13 @@ def test_images_with_a_time_to_live_expire_with_all_their_rows(
         verify_job.run(spark, plan=repair)
 
     folder, cache = str(tmp_path / "split"), str(tmp_path / "cache")
-    report = splitting.run(spark, plan=SplitPlan(**tables, out=folder, ratios=(1,), metadata_out=cache))
+    of_them = {"ratios": (1,), "where": "`imagestrata:expires` IS NOT NULL"}
+    report = splitting.run(spark, plan=SplitPlan(**tables, out=folder, metadata_out=cache, **of_them))
     expires = SplitFolder.open(folder).manifest.expires
     assert expires is not None
     assert abs(datetime.fromisoformat(expires) - started - timedelta(hours=1)) < timedelta(minutes=3)
     assert any(f"8 images will expire (--ttl), the first at {expires}" in warning for warning in report.warnings)
-    splitting.run(spark, plan=SplitPlan(metadata_in=cache, out=f"{folder}2", ratios=(1,)))
+    splitting.run(spark, plan=SplitPlan(metadata_in=cache, out=f"{folder}2", **of_them))
     assert SplitFolder.open(f"{folder}2").manifest.expires == expires
 
     job.run(spark, plan=replace(plan, ttl=1))

@@ -6,6 +6,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -250,11 +251,15 @@ def test_a_split_grows_in_its_own_ratios_and_no_image_moves(spark: SparkSession,
 
 
 def test_images_that_are_missing_from_a_split_that_grows_are_counted(spark: SparkSession, place: Path) -> None:
-    """Also if new images were added to their groups."""
+    """Also if new images were added to their groups, or the groups were hashed as values of another type."""
     old = old_split(place / "whole", range(300), split_of=lambda number: int(number * 7 % 90 % 4 == 0))  # by group
+    manifest = json.loads((old / "_manifest.json").read_text())
+    manifest["groups"] = {"column": "group_id", "kind": "binary", "splits": [[], []]}
+    (old / "_manifest.json").write_text(json.dumps(manifest))
     since = write_cache(place / "later", {name: values[50:] for name, values in COLUMNS.items()}, names=NAMES)
     report = run(spark, plan=plan(since, place / "part", group_column="group_id", extend=str(old)))
     assert f"50 images of {old} are not among the images chosen now" in report.warnings
+    assert any(f"50 images of {old} are no longer in" in warning for warning in report.warnings)
     for before, after in zip(members(old), members(place / "part"), strict=True):
         assert before.intersection(COLUMNS["id"][50:]) <= after
 
@@ -484,6 +489,11 @@ def test_a_missing_or_changed_cache_is_refused(spark: SparkSession, tmp_path: Pa
     manifest = json.loads((tmp_path / "empty" / "cache.json").read_text())
     (tmp_path / "empty" / "cache.json").write_text(json.dumps({**manifest, "format": 99}))
     refused(str(tmp_path / "empty"), "Found: format 99")
+    expiring = write_cache(tmp_path / "expiring", {"id": ids(6), "label": [0] * 6, "expires": [datetime.now(UTC)] * 6})
+    (tmp_path / "expiring" / "cache.json").write_text(
+        (tmp_path / "expiring" / "cache.json").read_text().replace('"format": 2', '"format": 1')
+    )
+    refused(expiring, r"Found: format 1, .* images expire\. Make a new cache with --metadata-ofn")
     file = tmp_path / "nulls" / "rows" / "00000.parquet"
     file.write_bytes(file.read_bytes()[:-10])
     refused(str(tmp_path / "nulls"), r"Found: rows/00000\.parquet is damaged .*Make the cache again")
