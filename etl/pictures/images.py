@@ -20,7 +20,7 @@ from etl.pictures.headers import MAGIC, Look, look
 from etl.pictures.plan import Check
 from formats.errors import PictureError
 from formats.image_names import EXTENSIONS
-from formats.pictures.decoding import DAMAGE, Mode, decode_opened
+from formats.pictures.decoding import DAMAGE, Mode, check_range, decode_opened
 from formats.pictures.orientation import exif_orientation
 
 FORMATS = ("JPEG", "PNG", "TIFF", "BMP", "WEBP", "JPEG2000", "PNM")
@@ -73,8 +73,10 @@ class Header:
         return self.orientation if self.applied == 1 else self.applied
 
 
-def read_header(data: bytes, *, check: Check = "header") -> Header:
+def read_header(data: bytes, *, check: Check = "header", is_mask: bool = False) -> Header:
     """Check a whole file. Raises `RejectedError` if it is not a whole image in one of `FORMATS`.
+
+    Training refuses pixels whose range is not known, so images with such pixels are rejected. A mask may have them.
 
     With ``header``, the header must be readable, and the file must end as its format ends: padding may follow, and what
     the file itself announces, such as the other pictures of a camera. Images in doubt are decoded: those with an
@@ -100,6 +102,9 @@ def read_header(data: bytes, *, check: Check = "header") -> Header:
             raise RejectedError(f"unsupported format {header.format}")
         if header.format == "PNM" and not MAGIC.match(data):
             raise RejectedError("unsupported format PFM")
+        if not is_mask:
+            with _rejected():
+                check_range(image, format=image.format)
         end = found.end if found else end_of(header.format, data)
         if end is None:
             raise RejectedError("truncated", f"the file ends before its {header.format} ends")
@@ -119,6 +124,8 @@ def disagrees(path: bytes, format: str) -> bool:
 @contextmanager
 def open_picture(data: bytes) -> Iterator[Image.Image]:
     """A picture of any format that we know by name, not decoded yet. Raises `RejectedError`."""
+    if name := foreign.raw_name_of(data):
+        raise RejectedError(f"unsupported format {name}")
     try:
         image = Image.open(io.BytesIO(data), formats=_PILLOW_NAMES)
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:

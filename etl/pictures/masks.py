@@ -62,7 +62,7 @@ def upright_mask(data: bytes, image: Header, recode: Recode, *, check: Check = "
             that PNG does not support.
     """
     with of_mask():
-        header = read_header(data, check=check)
+        header = read_header(data, check=check, is_mask=True)
     turn = _turn(header, image, frame=recode.mask_frame, is_lenient=check == "none" and not recode.changes)
     if turn == header.stored_orientation == 1 and not recode.changes:
         return Mask(data, header, is_turned=False)

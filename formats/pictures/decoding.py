@@ -100,6 +100,22 @@ def orientation_of(image: Image.Image) -> int:
     return 1 if is_turned else exif_orientation(image.info.get("exif", b""))
 
 
+def check_range(image: Image.Image, *, format: str | None) -> None:
+    """Check that the range of the pixels of an image is known. They need not be decoded yet.
+
+    Args:
+        image: The image.
+        format: The format of its file, by Pillow's name.
+
+    Raises:
+        PictureError: It is not known.
+    """
+    is_deep = image.mode.startswith("I;16") or (image.mode == "I" and format == "PPM")
+    if image.mode.startswith(("I", "F")) and not is_deep:
+        kind = "floating-point" if image.mode.startswith("F") else "signed or 32-bit"
+        raise PictureError(f"unsupported pixels: {kind} ({image.mode}), whose range is not known")
+
+
 def eight_bits(
     image: Image.Image, *, mode: Mode = "RGB", file: Image.Image | None = None, low: Image.Image | None = None
 ) -> Image.Image:
@@ -118,6 +134,7 @@ def eight_bits(
         PictureError: The pixels have no known range.
     """
     file = file or image
+    check_range(image, format=file.format)
     if low is not None:
         image = _rounded(image, low)
     elif image.mode.startswith("I;16"):
@@ -127,9 +144,6 @@ def eight_bits(
         image = _scaled(image, most, is_inverted=tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO)
     elif image.mode == "I" and file.format == "PPM":  # Pillow scales these to 16 bits
         image = _scaled(image, 65_535)
-    elif image.mode.startswith(("I", "F")):
-        kind = "floating-point" if image.mode.startswith("F") else "signed or 32-bit"
-        raise PictureError(f"unsupported pixels: {kind} ({image.mode}), whose range is not known")
     elif image.mode == "CMYK" and file.format in _JPEGS and "adobe" not in file.info:
         image = ImageChops.invert(image)  # only Adobe's CMYK is stored inverted, and Pillow assumes Adobe for all
     if image.mode == mode:

@@ -17,6 +17,7 @@ from etl.pictures.headers import look
 from etl.pictures.images import Header, RejectedError, Room, disagrees, open_picture, read_header
 from etl.pictures.plan import Check
 from formats.pictures.orientation import exif_orientation
+from tests.support.picture_kinds import kinds
 from tests.support.pictures import exif
 
 
@@ -162,6 +163,16 @@ def test_a_full_check_finds_damage_after_the_header() -> None:
     assert read_header(damaged).format == "PNG"
     with pytest.raises(RejectedError, match=r"^(damaged|truncated): "):
         read_header(damaged, check="full")
+
+
+@pytest.mark.parametrize("check", ["header", "full"])
+def test_a_check_accepts_what_training_sees(check: Check) -> None:
+    for kind in kinds():
+        if kind.upright is not None and kind.group != "GIF":
+            assert read_header(kind.data, check=check).format == kind.group.replace(" ", "")
+        elif kind.upright is None:
+            with pytest.raises(RejectedError, match=r"^(unsupported|damaged|not an image)"):
+                read_header(kind.data, check=check)
 
 
 @pytest.mark.parametrize(
