@@ -57,10 +57,18 @@ class EpochReader:
     nothing decodes; its batch is then in `pending`.
     """
 
-    def __init__(self, source: Batches, reader: Position, *, first_epoch: int = 0, threads: int = 4) -> None:
+    def __init__(
+        self,
+        source: Batches,
+        reader: Position,
+        *,
+        first_epoch: int = 0,
+        threads: int = 4,
+        failed: dict[int, Exception | None] | None = None,
+    ) -> None:
         self._source, self._reader, self._plan, self._threads = source, reader, reader.plan, threads
-        self.failed: set[int] = set()
-        """The hashes of files that DALI has failed to decode, though it should."""
+        self.failed: dict[int, Exception | None] = {} if failed is None else failed
+        """Files that DALI has failed to decode, by their hashes, and why it does not take their pixels, if so."""
         self._first_epoch = first_epoch
         self._epoch: int | None = None
         self.is_followed = True
@@ -113,17 +121,21 @@ class EpochReader:
         self.pending.clear()
         self._first_epoch = epoch
 
-    def undecodable(self, batch: Batch) -> dict[int, Exception]:
-        """Why images of a batch, by their places, cannot be decoded. What only DALI cannot is not given to it again."""
+    def undecodable(self, batch: Batch, *, asks_dali: bool) -> dict[int, Exception]:
+        """Why images of a batch, by their places, cannot be decoded; ``asks_dali`` also finds those not known yet.
+
+        What only DALI cannot decode is not given to it again.
+        """
         errors: dict[int, Exception] = {}
         for place, (image, file) in enumerate(zip(batch.images, self._files(batch), strict=True)):
-            if file is image and not _is_decodable(image):
-                self.failed.add(hash(image))
+            if asks_dali and file is image and not _is_decodable(image):
+                self.failed[hash(image)] = None
                 file = _pnm(image)
+            if asks_dali and isinstance(file, bytes) and file is not image and not _is_decodable(file):
+                file = DecodeError("which DALI cannot take: it limits the sides of images")
+                self.failed[hash(image)] = file
             if isinstance(file, Exception):
                 errors[place] = file
-            elif file is not image and not _is_decodable(file):
-                errors[place] = DecodeError("which DALI cannot take: it limits the sides of images")
         return errors
 
     def _files(self, batch: Batch) -> list[bytes | Exception]:
@@ -132,12 +144,17 @@ class EpochReader:
         others = [place for place, image in enumerate(batch.images) if not self._is_for_dali(image)]
         if others:
             with ThreadPoolExecutor(min(self._threads, len(others))) as pool:
-                for place, file in zip(others, pool.map(_pnm, [batch.images[one] for one in others]), strict=True):
+                for place, file in zip(
+                    others, pool.map(self._pixels, [batch.images[one] for one in others]), strict=True
+                ):
                     files[place] = file
         return files
 
     def _is_for_dali(self, image: bytes) -> bool:
         return is_read_by_dali(image) and not (self.failed and hash(image) in self.failed)
+
+    def _pixels(self, image: bytes) -> bytes | Exception:
+        return (self.failed.get(hash(image)) if self.failed else None) or _pnm(image)
 
     def close(self) -> None:
         """Stop reading the current epoch."""

@@ -115,7 +115,9 @@ class ClassificationData(lightning.LightningDataModule):
 
     def val_dataloader(self) -> loader.ClassificationIterator:
         """The batches of the validation."""
-        return self._made.setdefault("val", self._batches("val"))
+        if "val" not in self._made:
+            self._made["val"] = self._batches("val")
+        return self._made["val"]
 
     def _batches(self, side: str) -> loader.ClassificationIterator:
         assert self.trainer is not None

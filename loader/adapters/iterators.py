@@ -78,6 +78,7 @@ class GenericIterator:
         dali("pipeline")
         self._position = source.reader(self)
         self._plan, self._next_epoch = self._position.plan, self._position.plan.first_epoch
+        self._failed: dict[int, Exception | None] = {}  # of all passes: it takes DALI long to find them
         self.given: Batch | None = None
         """The batch behind the last arrays, with ids, positions, metadata, encoded images."""
 
@@ -108,7 +109,7 @@ class GenericIterator:
             self._plan, self._next_epoch = plan, plan.first_epoch
         epoch, self._next_epoch = self._next_epoch, self._next_epoch + 1
         number, step = position.begin(epoch), plan.first_step(epoch)
-        reader = EpochReader(self._source, position, first_epoch=epoch, threads=self._num_threads)
+        reader = EpochReader(self._source, position, first_epoch=epoch, threads=self._num_threads, failed=self._failed)
         pipeline = self._build(reader, epoch, step)
         try:
             while True:
@@ -155,7 +156,8 @@ class GenericIterator:
         """
         batches = list(reader.pending)
         failed = len(reader.failed)
-        found = [(batch, reader.undecodable(batch)) for batch in batches]
+        asks_dali = not isinstance(error, DecodeError)
+        found = [(batch, reader.undecodable(batch, asks_dali=asks_dali)) for batch in batches]
         for batch, errors in found:
             if errors and not self._skips:
                 raise decode_error(batch, min(errors), errors[min(errors)]) from error

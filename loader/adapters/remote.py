@@ -140,7 +140,9 @@ class RemoteDataset(Base):
     @property
     def repeats(self) -> int:
         """The samples that a pass repeats on this rank, at the end of its last batch; 0 unless the policy is "FILL"."""
-        return self._source.repeats if self._last is None or self._last >= len(self._source) else 0
+        whole, taken = self._source.samples, len(self) * self._source.batch_size
+        left_out = 0 if self._most is None else max(0, whole - min(self._most, taken))
+        return max(0, self._source.repeats - left_out)
 
     @property
     def classes(self) -> list[str]:

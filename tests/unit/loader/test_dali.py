@@ -1,5 +1,7 @@
 """The source in DALI, on the CPU: each sample once an epoch, decoded, with its own label."""
 
+import contextlib
+import gc
 import io
 import itertools
 import json
@@ -68,6 +70,21 @@ def pipeline_of(source: RowSource, *, depth: int = 2, exec_dynamic: bool = False
     with made:
         made.set_outputs(*source.read())
     return made
+
+
+def test_a_pipeline_of_ones_own_keeps_no_batches_of_earlier_epochs(source: RowSource) -> None:
+    def kept() -> int:
+        gc.collect()
+        return sum(isinstance(one, loader.Batch) for one in gc.get_objects())
+
+    pipeline, before, found = pipeline_of(source), kept(), []
+    for _ in range(6):
+        with contextlib.suppress(StopIteration):
+            while pipeline.run():
+                pass
+        found.append(kept() - before)
+        pipeline.reset()
+    assert max(found) < len(source)  # of 36 batches
 
 
 def labels_of(source: RowSource, epoch: int) -> list[list[int]]:

@@ -271,3 +271,16 @@ def test_an_image_that_dali_cannot_take_is_named_or_skipped(data: bytes, reason:
             list(make())
         assert sum(len(images) for images, _ in make(on_undecodable="skip")) == 1
         assert [reason in one.reason for one in source.skipped] == [True]
+
+
+def test_an_image_that_dali_has_failed_to_decode_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a").mkdir()
+    long = png(np.zeros((1, 1_100_000), np.uint8), colour=0)
+    for number, file in enumerate([KINDS[0].data] * 6 + [long, b"no picture"]):
+        (tmp_path / "a" / f"{number}.png").write_bytes(file)
+    with loader.FolderSource(loader.open_folder(tmp_path), batch_size=3) as source:
+        batches = loader.ClassificationIterator(source, size=8, train=True, on_undecodable="skip")
+        assert sum(len(images) for images, _ in batches) == 6
+        monkeypatch.delattr("loader.dali._is_decodable")  # no image is decoded by itself again
+        assert sum(len(images) for images, _ in batches) == 6
+        assert len(source.skipped) == 4

@@ -100,7 +100,21 @@ def test_ranks_repeat_different_samples_and_count_them(client: Client, world: in
     assert (len(counts), max(counts.values())) == (COUNT, 2)
     assert sum(dataset.repeats for dataset in ranks) == counts.total() - COUNT == -COUNT % (32 * world)
     alone = remote(client, "remote", "x", rank=0, world_size=world, last_batch_policy="PARTIAL")
-    assert (alone.repeats, ranks[0].slice(1).repeats) == (0, ranks[0].repeats if len(ranks[0]) == 1 else 0)
+    assert alone.repeats == 0
+
+
+def test_a_slice_counts_what_it_repeats_itself(client: Client) -> None:
+    ranks = [remote(client, "remote", "x", rank=rank, world_size=2) for rank in (0, 1)]  # 45 samples each
+    for stop in (0, 30, 44, 45, 47, 60, 63, 64, 100):
+        fresh, repeated = min(stop, 45), max(0, min(stop, 64) - 45)
+        parts = [whole.listed(32).slice(2) if stop == 64 else whole.slice(stop).listed(32) for whole in ranks]
+        found = [[sample["__key__"] for batch in part for sample in batch] for part in parts]
+        assert [(len(keys), part.repeats) for keys, part in zip(found, parts, strict=True)] == [
+            (fresh + repeated, repeated)
+        ] * 2
+        assert all(len(set(keys[:fresh])) == fresh for keys in found)
+    short = ranks[0].slice(50).listed(32, partial=False)
+    assert (len(list(short)), short.repeats) == (1, 0)
 
 
 @pytest.mark.parametrize("workers", [0, 1, 3])

@@ -1,5 +1,6 @@
 """The source in torch's DataLoader: one order for any number of workers, exact states, errors with their own class."""
 
+import gc
 import json
 import os
 import pickle
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import psutil
 import pytest
 
 import loader
@@ -90,6 +92,22 @@ def test_workers_of_a_closed_source_raise(sources: Sources, when: str) -> None:
         list(pickle.loads(pickle.dumps(dataset)))
     with pytest.raises(loader.ClosedError):
         next(source.again().epoch(0))
+
+
+def test_datasets_that_go_before_their_source_leave_no_files_open(sources: Sources) -> None:
+    def use(source: RowSource, workers: int) -> None:
+        batches = batches_of(loader.TorchDataset(source), workers)
+        assert [len(list(batches)) for _ in range(3)] == [len(source)] * 3
+
+    source = sources()
+    for workers in (0, 1):
+        use(source, workers)  # what the process keeps anyway
+        gc.collect()
+        before = psutil.Process().num_fds()
+        for _ in range(3):
+            use(source, workers)
+        gc.collect()
+        assert psutil.Process().num_fds() <= before
 
 
 def test_two_passes_that_are_read_in_turn_have_no_state(sources: Sources) -> None:
