@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from typing import TypeVar
 
 from etl.errors import EtlError
+from etl.interrupts import spark_conf
 from formats.command_line import Parser
 from formats.stores.addresses import check_store
 from jobs.messages import NO_JAVA, misplaced, not_installed
@@ -102,15 +103,13 @@ def _configure(parser: argparse.ArgumentParser, args: argparse.Namespace, *, nee
     if not missing:
         return configured
     try:
-        from pyspark import SparkConf, SparkContext
         from pyspark.errors import PySparkException
+
+        conf = spark_conf()
     except ModuleNotFoundError as error:
         raise EtlError(not_installed(error)) from error
-    try:
-        SparkContext._ensure_initialized()  # SparkConf() reads spark-defaults.conf only once the JVM runs
     except PySparkException as error:
         raise EtlError(NO_JAVA) from error
-    conf = SparkConf()
     for name in (one for wanted in missing for one in (wanted, *needed[wanted])):
         value = conf.get(_key(name))
         if value is not None and getattr(args, name) in (None, []):

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from etl.errors import EtlError, UnreachableError
+from etl.interrupts import interrupted_afterwards, spark_conf, stopping
 from formats.local_node import LocalNode
 from jobs.flows import events_of
 from jobs.messages import not_installed, spark_error
@@ -50,8 +51,9 @@ def execute(
         EtlError: Spark failed, or a library is missing; or as ``run`` does.
     """
     with _progress_on_stderr(), _explained_failures():
-        spark, origin = _session(name, needs_cassandra=needs_cassandra)
-        try:
+        with interrupted_afterwards():
+            spark, origin = _session(name, needs_cassandra=needs_cassandra)
+        with stopping(spark):
             if needs_cassandra:
                 from etl.cassandra.cluster import Cluster
 
@@ -59,8 +61,6 @@ def execute(
             with events_of(spark, name=name.removesuffix(".py"), plan=plan) as events:
                 report = run(spark)
                 events.complete(report)
-        finally:
-            spark.stop()
     # After Spark has stopped, which may log: the result is the last line.
     print(json.dumps(asdict(report), ensure_ascii=False) if as_json else str(report), flush=True)
     return 0
@@ -72,6 +72,7 @@ def _progress_on_stderr() -> Iterator[None]:
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # or Ctrl-C leaves its traceback
     logging.getLogger("cassandra").setLevel(logging.CRITICAL)  # our own messages have what matters of its failures
     root, handler = logging.getLogger(), logging.StreamHandler(sys.stderr)
+    handler.addFilter(lambda record: record.name != "root")  # where py4j logs the same traceback
     handler.setFormatter(logging.Formatter("%(message)s"))
     root.setLevel(logging.INFO)
     root.addHandler(handler)
@@ -102,15 +103,14 @@ def _session(name: str, *, needs_cassandra: bool) -> tuple["SparkSession", str]:
 
     Raises `EtlError`.
     """
-    from pyspark import SparkConf, SparkContext
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     from etl.secrets import HIDDEN, check_hidden
 
     if (running := SparkSession.getActiveSession()) is not None:
         return running, ""
-    SparkContext._ensure_initialized()  # SparkConf() reads spark-defaults.conf only once the JVM runs
-    conf = SparkConf().setAppName(name)
+    conf = spark_conf().setAppName(name)
     for secret in HIDDEN:
         conf.setIfMissing(secret, "")
     check_hidden(conf)
