@@ -45,15 +45,7 @@ from rich.progress import track
 import loader
 from formats.command_line import command
 from formats.local_node import described, hosts_of_script
-from training.command_line import (
-    DEVICES,
-    ScriptParser,
-    add_batch_size,
-    add_cassandra,
-    add_device,
-    add_split,
-    add_workers,
-)
+from training import command_line
 from training.errors import TrainingError
 
 READERS = ("cassandra", "s3", "file", "shards")
@@ -99,8 +91,8 @@ class LoopOptions:
             raise ValueError(f"Wanted --split or --rows-fn, or --reader file with --file-root. Found: {names}")
         if self.data_table and not self.rows_fn:
             raise ValueError("Wanted --data-table with --rows-fn. Found: only --data-table")
-        if self.device not in DEVICES:
-            raise ValueError(f"Wanted --device as one of {', '.join(DEVICES)}. Found: {self.device}")
+        if self.device not in command_line.DEVICES:
+            raise ValueError(f"Wanted --device as one of {', '.join(command_line.DEVICES)}. Found: {self.device}")
         for name in ("batch_size", "workers", "epochs"):
             if getattr(self, name) < 1:
                 raise ValueError(f"Wanted --{name.replace('_', '-')} of 1 or more. Found: {getattr(self, name)}")
@@ -132,10 +124,10 @@ class Epoch:
 
 def parse_args(argv: Sequence[str] | None = None) -> LoopOptions:
     """Parse a command line; exit with 2 for bad options."""
-    parser = ScriptParser("loop_read.py", manual=__doc__)
+    parser = command_line.ScriptParser("loop_read.py", manual=__doc__)
     add = parser.add_argument
     add("--reader", choices=READERS, help="(default: cassandra)")
-    add_split(add)
+    command_line.add_split(add)
     add("--index", "--train-index", type=int, metavar="N", dest="index", help="the number of the split (default: 0)")
     add("--rows-fn", "--train-rows-fn", metavar="FOLDER", dest="rows_fn", help="a row list of jobs/cache_rows.py")
     add("--data-table", "--train-data-table", metavar="KS.TABLE", dest="data_table",
@@ -143,11 +135,11 @@ def parse_args(argv: Sequence[str] | None = None) -> LoopOptions:
     add("--file-root", metavar="DIR", help="a tree of class folders, for --reader file")
     add("--shards", "--train-shards", metavar="PLACE", dest="shards",
         help="a folder, or s3://bucket/prefix, for --reader s3 and --reader shards")  # fmt: skip
-    add_cassandra(add)
-    add_device(add, usual="cpu")
+    command_line.add_cassandra(add)
+    command_line.add_device(add, usual="cpu")
     add("--decode", action=argparse.BooleanOptionalAction, help="decode the images (default: --no-decode)")
-    add_batch_size(add)
-    add_workers(add)
+    command_line.add_batch_size(add)
+    command_line.add_workers(add)
     add("--epochs", type=int, metavar="N", help="passes over all images (default: 10)")
     add("--json", action="store_true", help="print the figures as one JSON object on the last line")
     parser.set_defaults(**{field.name: field.default for field in fields(LoopOptions)})

@@ -5,14 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
-from training.command_line import (
-    ScriptParser,
-    add_batch_size,
-    add_cassandra,
-    add_device,
-    add_split,
-    add_workers,
-)
+from training import command_line
 
 MANUAL = """Train a torchvision classifier from Cassandra, shards or class folders, on CPUs or any number of GPUs.
 
@@ -165,7 +158,7 @@ class TrainOptions:
 
 def parse_args(argv: Sequence[str] | None = None) -> TrainOptions:
     """Parse a command line; exit with 2 for bad options."""
-    parser = ScriptParser("train.py", manual=MANUAL)
+    parser = command_line.ScriptParser("train.py", manual=MANUAL)
     groups = {"images": _data, "model": _model, "training": _training, "devices": _devices, "results": _results}
     for name, fill in groups.items():
         fill(parser.add_argument_group(name).add_argument)
@@ -190,7 +183,7 @@ def _data(add: Callable[..., Any]) -> None:
         choices=("top",),
         help="top: use the topmost folders as classes even if the classes seem to be deeper",
     )
-    add_split(add)
+    command_line.add_split(add)
     add("--train-index", **_WHOLE, help="the split to train on (default: 0)")
     add("--val-index", **_WHOLE, help="the split to validate on (default: 1)")
     for side in ("train", "val"):
@@ -215,7 +208,7 @@ def _data(add: Callable[..., Any]) -> None:
     )
     add("--validate-on-training", action="store_true", help="allow the same images for training and validation")
     add("--classes", **_WHOLE, help="the outputs of the model (default: the number of classes in the data)")
-    add_cassandra(add)
+    command_line.add_cassandra(add)
 
 
 _VERBS = {"train": "train", "val": "validate"}
@@ -243,7 +236,7 @@ def _model(add: Callable[..., Any]) -> None:
 
 def _training(add: Callable[..., Any]) -> None:
     add("--epochs", **_WHOLE, help="passes over the images (default: %(default)s)")
-    add_batch_size(add)
+    command_line.add_batch_size(add)
     add(
         "--lr",
         "--learning-rate",
@@ -265,8 +258,8 @@ def _training(add: Callable[..., Any]) -> None:
 
 
 def _devices(add: Callable[..., Any]) -> None:
-    add_device(add, usual="auto, a GPU if there is one")
-    add_workers(add)
+    command_line.add_device(add, usual="auto, a GPU if there is one")
+    command_line.add_workers(add)
     add("--dali_cpu", "--dali-cpu", action="store_true", help="decode on the CPU even if the model is on a GPU")
     add("--opt-level", choices=("O0", "O1", "O2"), help="precision, see above (default: O0)")
     add("--loss-scale", metavar="N", help="see above (default: dynamic)")

@@ -216,10 +216,20 @@ def _deep(pixels: Pixels) -> tuple[Pixels, Pixels]:
     return deep, np.rint(deep / 257).astype(np.uint8)
 
 
-def _pngs() -> Iterator[Kind]:
+def _scenes() -> tuple[Pixels, Pixels, Pixels, Pixels, Pixels, Pixels]:
+    """The scene in colour and in gray: of 8 bits, of 16, and the latter as training sees it."""
     rgb, one = scene(), gray()
-    deep_one, eight_one = _deep(one)
-    deep_rgb, eight_rgb = _deep(rgb)
+    return rgb, *_deep(rgb), one, *_deep(one)
+
+
+def _black_and_white(one: Pixels) -> tuple[Image.Image, Pixels]:
+    """A gray picture in 1 bit, and as training sees it."""
+    two = Image.fromarray(one).convert("1", dither=Image.Dither.NONE)
+    return two, as_rgb(np.asarray(two.convert("L")))
+
+
+def _pngs() -> Iterator[Kind]:
+    rgb, deep_rgb, eight_rgb, one, deep_one, eight_one = _scenes()
     alpha = (255 - np.indices(one.shape).sum(0) * 3).astype(np.uint8)
     deep_alpha = alpha.astype(np.uint16) * 257
     for bits in (1, 2, 4):
@@ -263,12 +273,9 @@ def _pngs() -> Iterator[Kind]:
 
 
 def _tiffs() -> Iterator[Kind]:
-    rgb, one = scene(), gray()
-    deep_one, eight_one = _deep(one)
-    deep_rgb, eight_rgb = _deep(rgb)
+    rgb, deep_rgb, eight_rgb, one, deep_one, eight_one = _scenes()
     alpha = np.full(one.shape, 100, np.uint8)
-    two = Image.fromarray(one).convert("1", dither=Image.Dither.NONE)
-    black = as_rgb(np.asarray(two.convert("L")))
+    two, black = _black_and_white(one)
     yield Kind("gray, 1 bit", "TIFF", saved(two, "TIFF"), black)
     yield Kind("gray, 1 bit, as a fax", "TIFF", saved(two, "TIFF", compression="group4"), black)
     yield Kind("gray", "TIFF", saved(one, "TIFF"), as_rgb(one))
@@ -315,12 +322,9 @@ def _webps() -> Iterator[Kind]:
 
 
 def _others() -> Iterator[Kind]:
-    rgb, one = scene(), gray()
-    deep_one, eight_one = _deep(one)
-    deep_rgb, eight_rgb = _deep(rgb)
+    rgb, deep_rgb, eight_rgb, one, deep_one, eight_one = _scenes()
     alpha = np.full(one.shape, 100, np.uint8)
-    two = Image.fromarray(one).convert("1", dither=Image.Dither.NONE)
-    black = as_rgb(np.asarray(two.convert("L")))
+    two, black = _black_and_white(one)
     palette = Image.fromarray(rgb).quantize(32)
     few = np.asarray(palette.convert("RGB"))
     size = b"%d %d" % (one.shape[1], one.shape[0])
