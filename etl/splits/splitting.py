@@ -231,11 +231,12 @@ def _shares(
 ) -> tuple[DataFrame, Shares, Mapping[str, str]]:
     metadata, plan = _with_look_alikes(metadata, plan=plan, stack=stack)
     by = strata_columns(metadata, plan=plan)
-    if "label" not in by and (plan.balance != "original" or plan.per_class is not None):
-        kind = "of several labels each" if LABELS in by.values() else "without classes"
+    if metadata.label_type != "int" and ("label" in by or plan.balance != "original" or plan.per_class is not None):
+        what = "to stratify by" if "label" in by else "for a balance or --per-class"
+        kind = "of several labels each" if metadata.label_type == "multi" else "without classes"
         raise TableError(
-            "Wanted images of one class each, for a balance or --per-class. "
-            f"Found: {metadata.metadata_table} has images {kind}. To use fewer images, set --limit."
+            f"Wanted images of one class each, {what}. Found: {metadata.metadata_table} has images {kind}. "
+            "To use fewer images, set --limit."
         )
     if beyond := [pin for pin in plan.pins if pin.split >= len(ratios)]:
         raise TableError(f"Wanted pins to splits from 0 to {len(ratios) - 1}. Found: {beyond[0]}.")

@@ -19,7 +19,9 @@ from tests.support.split_folders import write_split_folder
 from tests.support.split_promises import Image, Other, Promises, broken, read_split, refusal
 
 NAMES = {0: "ant", 1: "bee", 2: "cat"}
+TABLE = "table"
 LEVELS: dict[str, list[Any]] = {
+    TABLE: [None, "multi", "none"],
     "split_ratio": [None, "5,3,2", "1"],
     "folds": [None, "3"],
     "balance": [None, "uniform", "ant=2,bee=1,cat=0"],
@@ -41,7 +43,10 @@ LEVELS: dict[str, list[Any]] = {
     "overwrite": [None, True],
     "explain": [None, True],
 }
-"""The values of each option; the first means that it is not given."""
+"""The values of each option; the first means that it is not given.
+
+`TABLE` is no option, but the labels of the images: a class each; "multi": several each; "none": no image has any.
+"""
 
 ELSEWHERE = {
     "json": "changes only what is printed",
@@ -77,6 +82,10 @@ def _without_label(columns: str) -> bool:
     return "label" not in columns.split(",")
 
 
+def _with_label(columns: str) -> bool:
+    return not _without_label(columns)
+
+
 REFUSED = (
     *(
         Refused(("folds", _any), (name, _any), "Wanted folds, which have equal shares, or --")
@@ -87,6 +96,8 @@ REFUSED = (
     Refused(("stratify", _without_label), ("per_class", _any), "Wanted label among the columns"),
     Refused(("split_ratio", "1".__eq__), ("pin", _any), "Wanted pins to splits from 0 to 0"),
     Refused(("split_ratio", _any), ("extend", _any), "Wanted a ratio for each of the 2 splits"),
+    *(Refused((TABLE, _any), (name, _any), "Wanted images of one class each") for name in ("balance", "per_class")),
+    Refused((TABLE, _any), ("stratify", _with_label), "Wanted images of one class each"),
 )
 """All pairs of options that `split.py` refuses, whatever the images are."""
 
@@ -96,10 +107,18 @@ def is_allowed(row: Row) -> bool:
     return not any(refused.applies(row) for refused in REFUSED)
 
 
+BESIDES: list[Row] = [
+    {TABLE: "multi", "split_ratio": "5,3,2", "min_per_split": "1", "split_ofn": "folder"},
+    {TABLE: "multi", "folds": "3", "limit": "110", "seed": "-9", "split_ofn": "file.pckl"},
+]
+"""Several labels are stratified one by one only if there are no groups and no images with a given split."""
+
+
 def cases() -> list[Row]:
-    """Options, so that every pair of values occurs that is not refused."""
+    """Options, so that every pair of values occurs that is not refused, and `BESIDES`."""
     rows, impossible = covering_rows(LEVELS, is_allowed=is_allowed)
     assert not impossible
+    rows += BESIDES
     return [{name: value for name, value in row.items() if value is not None} for row in rows]
 
 
@@ -107,6 +126,8 @@ def arguments(options: Row, *, cache: str, folder: Path) -> list[str]:
     """The command line; other splits and the output are in the folder."""
     found = ["--metadata-ifn", cache]
     for name, value in options.items():
+        if name == TABLE:
+            continue
         flag = f"--{name.replace('_', '-')}"
         for one in value if isinstance(value, list) else [value]:
             is_place = name in ("exclude", "extend", "split_ofn")
@@ -114,8 +135,8 @@ def arguments(options: Row, *, cache: str, folder: Path) -> list[str]:
     return found
 
 
-def table(*, is_new: bool) -> list[Image]:
-    """The images; in the new table, some are deleted, some are new, and some have another label."""
+def table(kind: str | None, *, is_new: bool) -> list[Image]:
+    """The images, of a kind of `TABLE`; in the new one, some are deleted, some are new, and some have another label."""
     rows = []
     for number, one in enumerate(ids(168)):
         patient = number * 7 % 36
@@ -124,7 +145,8 @@ def table(*, is_new: bool) -> list[Image]:
             label = (label + 1) % 3
         row = {
             "id": one,
-            "label": label,
+            "label": label if kind is None else -1,
+            "labels": sorted({label, 3 + number % 2} if number % 7 else set()) if kind == "multi" else None,
             "site": f"site {number % 3 % 2}",
             "patient": None if patient == 35 else f"patient {patient}",
             "phash": (patient * 0x9E3779B97F4A7C15 + (patient * 0xC2B2AE3D27D4EB4F >> 7)) % (1 << 63),
@@ -146,24 +168,20 @@ class Suite:
 
     spark: SparkSession
     folder: Path
-    cache: str
+    caches: dict[str | None, str]
     others: dict[str, Other]
 
     @classmethod
     def make(cls, spark: SparkSession, folder: Path) -> "Suite":
         """Make the caches and the other splits."""
-        before, now = table(is_new=False), table(is_new=True)
-        caches = {
-            name: write_cache(
-                folder / name, {key: [row[key] for row in rows] for key in now[0]}, names=NAMES, features=["phash@v1"]
-            )
-            for name, rows in (("before", before), ("now", now))
-        }
+        before = table(None, is_new=False)
+        old = cls._cache(folder / "before", None, before)
+        caches = {kind: cls._cache(folder / f"{kind}", kind, table(kind, is_new=True)) for kind in LEVELS[TABLE]}
         others = {}
         pins = ["or_split=val:1", "or_split=train:0"]
         for name, pin in (("test", []), ("old", pins)):
             options = {"group_column": "patient", "where": "view = 'PA'", "pin": pin, "split_ofn": name}
-            plan, _ = split.parse_args(arguments(options, cache=caches["before"], folder=folder))
+            plan, _ = split.parse_args(arguments(options, cache=old, folder=folder))
             split.run(spark, plan=plan)
             place = {one: index for index, rows in enumerate(read_split(folder / name)[1]) for one, *_ in rows}
             groups = defaultdict(set)
@@ -176,11 +194,18 @@ class Suite:
             folder / "plain", [([uuid.UUID(bytes=row["id"]) for row in some], [row["label"] for row in some])]
         )
         others["plain"] = Other({row["id"]: 0 for row in some})
-        return cls(spark, folder, caches["now"], others)
+        return cls(spark, folder, caches, others)
+
+    @staticmethod
+    def _cache(folder: Path, kind: str | None, rows: list[Image]) -> str:
+        columns = {key: [row[key] for row in rows] for key in rows[0] if key != "labels" or kind == "multi"}
+        if kind is not None:
+            columns["label"] = [None] * len(rows)
+        return write_cache(folder, columns, names=NAMES, features=["phash@v1"], label_type=kind or "int")
 
     def faults(self, options: Row, *, number: int) -> list[str]:
         """Make a split with these options, and compare it with what they promise."""
-        promises = Promises(table(is_new=True), options, NAMES, CONDITIONS, self.others)
+        promises = Promises(table(options.get(TABLE), is_new=True), options, NAMES, CONDITIONS, self.others)
         name = f"{number}-{options['split_ofn']}"
         place = self.folder / name
         if options.get("overwrite") and place.suffix != ".pckl":
@@ -207,7 +232,7 @@ class Suite:
         return broken(promises, place, report)
 
     def _made(self, options: Row) -> Any:
-        plan, others = split.parse_args(arguments(options, cache=self.cache, folder=self.folder))
+        plan, others = split.parse_args(arguments(options, cache=self.caches[options.get(TABLE)], folder=self.folder))
         return (split.explain if _is_explained(others) else split.run)(self.spark, plan=plan)
 
     @staticmethod

@@ -87,11 +87,30 @@ class Promises:
 
     def label(self, row: Image) -> Any:
         """The class of an image; None for all if images are stratified by other columns only."""
-        return row["label"] if "label" in (self.options.get("stratify") or "label").split(",") else None
+        return row["label"] if "label" in self.by else None
 
     def strata(self, row: Image) -> tuple[Any, ...]:
         """The values by which an image is stratified."""
-        return tuple(row[name] for name in (self.options.get("stratify") or "label").split(","))
+        return tuple(tuple(row[name]) if name == "labels" else row[name] for name in self.by)
+
+    @property
+    def by(self) -> list[str]:
+        """The columns by which images are stratified."""
+        usual = {"multi": "labels", "none": ""}.get(str(self.options.get("table")), "label")
+        return list(filter(None, (self.options.get("stratify") or usual).split(",")))
+
+    def labels(self, row: Image) -> list[int]:
+        """The labels of an image, one or several."""
+        of_image = [row["label"]] if row["labels"] is None else row["labels"]
+        return [label for label in of_image if label >= 0]
+
+    def name(self, label: int) -> str:
+        """The name of a class."""
+        return self.names.get(label, str(label))
+
+    def counted(self, rows: Iterable[Image]) -> Counter[int]:
+        """The number of images of each label."""
+        return Counter(label for row in rows for label in self.labels(row))
 
 
 @dataclass(frozen=True)
@@ -225,12 +244,13 @@ def _of_files(promises: Promises, part: Sequence[Image], place: Path, report: An
             found.append(f"split {index} has wrong labels")
         if len(rows) != report.rows[index]:
             found.append(f"split {index} has {len(rows)} rows, the report says {report.rows[index]}")
-        counts = {promises.names[label]: n for label, n in Counter(table[one]["label"] for one in ids).items()}
-        if counts != dict(report.counts[index]) and promises.label(part[0]) is not None:
+        by_label = promises.counted(table[one] for one in ids)
+        counts = {promises.name(label): n for label, n in by_label.items()}
+        if counts != dict(report.counts[index]) and promises.by[:1] != ["site"]:
             found.append(f"split {index} has {counts}, the report says {report.counts[index]}")
         if manifest is not None:
             of_part = manifest["splits"][index]
-            by_number = {str(label): n for label, n in Counter(table[one]["label"] for one in ids).items()}
+            by_number = {str(label): n for label, n in by_label.items()}
             if (of_part["rows"], of_part["counts"]) != (len(rows), by_number):
                 found.append(f"split {index}: the manifest has other counts")
         places = [where for *_, where in rows]
@@ -264,9 +284,8 @@ def _of_places(promises: Promises, part: Sequence[Image], split_of: Mapping[byte
     elif used:
         found += _rates(promises, part, split_of, given)
     if least := int(promises.options.get("min_per_split") or 0):
-        cells = Counter((row["label"], split_of[row["id"]]) for row in used)
-        labels = {row["label"] for row in used}
-        if any(cells[label, split] < least for label in labels for split in range(promises.splits)):
+        parts = [promises.counted(row for row in used if split_of[row["id"]] == one) for one in range(promises.splits)]
+        if any(of_split[label] < least for label in promises.counted(used) for of_split in parts):
             found.append(f"a class has fewer than {least} images in a split")
     if promises.group:
         groups = defaultdict(set)
@@ -319,8 +338,11 @@ def _quotas(
     found = []
     keys: list[Callable[[Image], Any]] = [promises.strata]
     if not any(given.values()):
+        if promises.by == ["labels"]:  # each label as near as the others allow
+            keys = []
+            found += _label_quotas(promises, used, split_of)
         keys += [lambda row: "all"]
-        if "label" in (promises.options.get("stratify") or "label"):
+        if "label" in promises.by:
             keys += [lambda row: f"class {row['label']}"]
     for key in keys:
         cells: dict[Any, list[int]] = defaultdict(lambda: [0] * promises.splits)
@@ -337,6 +359,17 @@ def _quotas(
                 if abs(images - ideal) >= 1
             ]
     return found
+
+
+def _label_quotas(promises: Promises, used: Iterable[Image], split_of: Mapping[bytes, int]) -> list[str]:
+    """Of several labels of an image, each is within two of its ideal."""
+    parts = [promises.counted(row for row in used if split_of[row["id"]] == split) for split in range(promises.splits)]
+    return [
+        f"label {label} has {of_split[label]} in split {split}, not {float(images * ratio)}"
+        for label, images in promises.counted(used).items()
+        for split, (of_split, ratio) in enumerate(zip(parts, promises.ratios, strict=True))
+        if abs(of_split[label] - images * ratio) > 2
+    ]
 
 
 def _group_totals(

@@ -34,9 +34,9 @@ def survey(rows: DataFrame, *, by: Mapping[str, str], plan: SplitPlan, metadata:
     alone = F.count_if("is_alone") if "is_alone" in rows.columns else F.lit(0)
     stays = F.count_if("stays") if "stays" in rows.columns else F.lit(0)
     counts = sums() if metadata.cache else [F.count("*").alias("rows")]
-    found = (
-        rows.groupBy(*columns).agg(*counts, alone.alias("alone"), stays.alias("staying")).where("rows > 0").collect()
-    )
+    wrong = [F.count_if(F.col("label").isNull()).alias("unlabelled"), F.count_if(F.col("label") < 0).alias("negative")]
+    others = [alone.alias("alone"), stays.alias("staying"), *wrong]
+    found = rows.groupBy(*columns).agg(*counts, *others).where("rows > 0").collect()
     if metadata.cache:
         check_sums(metadata, metadata.cache, found)
     _check(found, by=by, plan=plan, metadata=metadata)
@@ -84,12 +84,18 @@ def _check(found: Sequence[Row], *, by: Mapping[str, str], plan: SplitPlan, meta
         raise TableError(f"Wanted images in {table}. Found: an empty table. Fill it with jobs/ingest.py.")
     if len(found) > _MOST_STRATA:
         raise TableError(f"Wanted at most {_MOST_STRATA:,} combinations of {', '.join(by)}. Found: {len(found):,}.")
-    if "label" in by:
-        label = f"{table} ({metadata.columns.label})"
-        if missing := sum(row["rows"] for row in found if row["label"] is None):
-            raise TableError(f"Wanted a label for every image in {label}. Found: {missing:,} without one.")
-        if negative := sum(row["rows"] for row in found if row["label"] < 0):
-            raise TableError(f"Wanted labels of 0 or more in {label}. Found: {negative:,} images with a negative one.")
+    if metadata.label_type == "int":
+        label, advice = f"{table} ({metadata.columns.label})", "Correct them, or leave them out: --where 'label {}'."
+        if missing := sum(row["unlabelled"] for row in found):
+            raise TableError(
+                f"Wanted a label for every image in {label}. Found: {missing:,} without one. "
+                f"{advice.format('IS NOT NULL')}"
+            )
+        if negative := sum(row["negative"] for row in found):
+            raise TableError(
+                f"Wanted labels of 0 or more in {label}. Found: {negative:,} images with a negative one. "
+                f"{advice.format('>= 0')}"
+            )
     if (plan.pins or plan.extend) and (torn := sum(row["rows"] for row in found if row["fixed"] == -1)):
         raise TableError(
             f"Wanted one split for each image that is pinned or in a split already. Found: {torn:,} images that "

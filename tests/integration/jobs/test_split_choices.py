@@ -306,6 +306,7 @@ def test_balances_and_caps_need_images_of_one_class_each(spark: SparkSession, tm
         (several, r"one class each.*Found: ks\.metadata has images of several labels each", {"balance": "uniform"}),
         (several, r"one class each", {"per_class": 10}),
         (none, r"one class each.*Found: ks\.metadata has images without classes", {"balance": (Fraction(1),)}),
+        (none, r"one class each, to stratify by\. Found: .* without classes", {"stratify": ("label",)}),
     ):
         with pytest.raises(TableError, match=match):
             run(spark, plan=plan(address, tmp_path / "out", **options))
@@ -471,7 +472,12 @@ def test_a_missing_or_changed_cache_is_refused(spark: SparkSession, tmp_path: Pa
     refused(str(tmp_path / "nowhere"), r"Found: no cache\.json there\. Make one with --metadata-ofn")
     refused(write_cache(tmp_path / "empty", {"id": [], "label": []}), "Found: an empty table")
     nulls = {"id": ids(4), "label": [0, None, 1, 1], "group_id": ["a", None, "b", "b"]}
-    refused(write_cache(tmp_path / "nulls", nulls), "Found: 1 without one")
+    negative = {"id": ids(4), "label": [0, -1, 1, 1], "group_id": ["a", "a", "b", "b"]}
+    for by in (None, ("group_id",)):
+        place = tmp_path / f"by {by}"
+        refused(write_cache(place / "nulls", nulls), r"Found: 1 without one\. Correct .*IS NOT NULL", stratify=by)
+        refused(write_cache(place / "negative", negative), "Found: 1 images with a negative one", stratify=by)
+    write_cache(tmp_path / "nulls", nulls)
     twice = write_cache(tmp_path / "twice", {"id": ids(6), "label": [0] * 6})
     table = pq.read_table(tmp_path / "twice" / "rows" / "00000.parquet")
     pq.write_table(pa.concat_tables([table, table.slice(0, 2)]), tmp_path / "twice" / "rows" / "00000.parquet")
