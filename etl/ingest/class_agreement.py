@@ -1,6 +1,7 @@
 """Whether the table of class numbers agrees with the labels of rows: it may have been lost, changed or restored.
 
-Single rows may be wrong too. A number in ``classes`` is doubted only if none of the rows of its class has it.
+Single rows may be wrong too. A number in ``classes`` is doubted only if none of the rows of its class has it. All
+rows are read only if a class would get a new number, or if the first rows are in doubt.
 """
 
 from collections import Counter, defaultdict
@@ -24,7 +25,7 @@ LabelCounts = Mapping[tuple[str | None, int | None], int]
 """The number of rows of each class name and class number."""
 
 _SHOWN = 5
-_SMALL = 5_000  # a page of rows: read at once, without Spark
+_FIRST = 5_000  # a page of rows: read at once, without Spark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,12 +113,21 @@ class ClassAgreement:
             elif name in self.unclear:
                 numbers = ", ".join(map(str, self.unclear[name]))
                 wrong.append(f"no number of {name!r}, which is {numbers} in its {rows}")
-        new = sorted(set(names) - self.known.keys() - self.lost.keys() - self.unclear.keys())
-        for number, name in enumerate(new, first):
+        for number, name in self._new(names, first=first).items():
             if number in self.used:
-                others = ", ".join(map(repr, self.used[number]))
+                others = ", ".join(repr(other) if other else "no class" for other in self.used[number])
                 wrong.append(f"the next number, for {name!r}, is {number}, which rows of {others} have")
         return wrong
+
+    def wrong_rows(self, names: Collection[str], *, first: int) -> list[int]:
+        """The numbers of new classes that only wrong rows have: rows without a name, or of a class with a number."""
+        known = {"", *self.known}
+        return [number for number in self._new(names, first=first) if known.issuperset(self.used.get(number, {None}))]
+
+    def _new(self, names: Collection[str], *, first: int) -> dict[int, str]:
+        """The classes that would get numbers, by number."""
+        new = sorted(set(names) - self.known.keys() - self.lost.keys() - self.unclear.keys())
+        return dict(enumerate(new, first))
 
 
 def check_classes(spark: SparkSession, control: Control, *, plan: IngestPlan, names: Collection[str]) -> None:
@@ -131,30 +141,61 @@ def check_classes(spark: SparkSession, control: Control, *, plan: IngestPlan, na
         if record.dataset == plan.dataset and record.label_type == "int" and record.numbering == "name"
     ]
     for table in tables:
-        counts = count_labels(spark, control, table, columns=plan.columns)
+        counts, is_all = _first_labels(control, table, columns=plan.columns)
         # after the rows: an ingest that runs at the same time takes its numbers before it writes
         known, first = next_number(control, keyspace=table.keyspace, dataset=plan.dataset)
-        wrong = ClassAgreement.of(counts, known=known).conflicts(names, first=first)
-        if wrong:
+        agreement = ClassAgreement.of(counts, known=known)
+        if not is_all and (not known.keys() >= set(names) or agreement.conflicts(names, first=first)):
+            counts = count_labels(spark, control, table, columns=plan.columns)
+            known, first = next_number(control, keyspace=table.keyspace, dataset=plan.dataset)
+            agreement = ClassAgreement.of(counts, known=known)
+        if wrong := agreement.conflicts(names, first=first):
             shown = "; ".join(wrong[:_SHOWN]) + ("; ..." if len(wrong) > _SHOWN else "")
             raise ConflictError(
                 f"Wanted class numbers in {plan.tables.classes} that agree with the rows of {table}. Found: {shown}. "
-                "The table of classes was lost, changed or restored. Restore it from a backup, or run verify.py "
-                f"--repair on the tables of {table}: it restores the numbers that all rows of a class agree on."
+                f"{_remedy(len(wrong), agreement.wrong_rows(names, first=first), plan=plan, table=table)}"
             )
 
 
+def _remedy(conflicts: int, wrong_rows: list[int], *, plan: IngestPlan, table: TableName) -> str:
+    """What to do about conflicts, some of which are numbers of wrong rows."""
+    told = []
+    if wrong_rows:
+        where = f"{plan.columns.label} IN ({', '.join(map(str, wrong_rows[:_SHOWN]))})"
+        told.append(
+            f"Rows with a wrong number or no class name are written again by verify.py --repair with their source, on "
+            f'the tables of {table}; delete.py --where "{where}" removes them.'
+        )
+    if conflicts > len(wrong_rows):
+        told.append(
+            "The table of classes was lost, changed or restored. Restore it from a backup, or run verify.py --repair "
+            f"on the tables of {table}: it restores the numbers that all rows of a class agree on."
+        )
+    return " ".join(told)
+
+
+def _first_labels(control: Control, table: TableName, *, columns: Columns) -> tuple[LabelCounts, bool]:
+    """Count the first rows of a metadata table by class name and class number. Also says whether these are all rows."""
+    label = _label_column(control, table, columns=columns)
+    if label is None:
+        return {}, True
+    rows = control.execute(f'SELECT or_label, "{check_column(label)}" AS label FROM {table.quoted} LIMIT {_FIRST}')
+    return Counter((row.or_label, row.label) for row in rows), len(rows) < _FIRST
+
+
 def count_labels(spark: SparkSession, control: Control, table: TableName, *, columns: Columns) -> LabelCounts:
-    """Count the rows of a metadata table by class name and class number. A large table is read by Spark."""
-    there = control.columns(table) or {}
-    label = next((name for name in (columns.label, Columns().label) if name in there), None)
-    if label is None or "or_label" not in there:
+    """Count all rows of a metadata table by class name and class number. Runs Spark."""
+    label = _label_column(control, table, columns=columns)
+    if label is None:
         return {}
-    few = control.execute(f'SELECT or_label, "{check_column(label)}" AS label FROM {table.quoted} LIMIT {_SMALL}')
-    if len(few) < _SMALL:
-        return Counter((row.or_label, row.label) for row in few)
     rows = read_table(spark, table, columns=["or_label", label])
     return counts_of(rows.select("or_label", F.col(label).alias("label")))
+
+
+def _label_column(control: Control, table: TableName, *, columns: Columns) -> str | None:
+    there = control.columns(table) or {}
+    label = next((name for name in (columns.label, Columns().label) if name in there), None)
+    return label if "or_label" in there else None
 
 
 def counts_of(rows: DataFrame, /) -> LabelCounts:

@@ -1,6 +1,7 @@
 """The table of class numbers is lost: an ingest stops, and the numbers can be restored from the rows."""
 
 import uuid
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -32,9 +33,12 @@ def plan(control: Control, keyspace: str) -> IngestPlan:
 
 
 def test_an_ingest_stops_before_a_number_means_two_classes(
-    spark: SparkSession, control: Control, plan: IngestPlan, keyspace: str
+    spark: SparkSession, control: Control, plan: IngestPlan, keyspace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check_classes(spark, control, plan=plan, names=["ant", "cat"])
+    monkeypatch.setattr("etl.ingest.class_agreement._FIRST", 2)  # of 4 rows
+    no_spark: Any = None
+    check_classes(no_spark, control, plan=plan, names=["ant", "bee"])  # no class would get a new number
     control.execute(f"TRUNCATE {keyspace}.classes")
     for names in (["cat"], ["bee"]):
         with pytest.raises(ConflictError, match=r"agree with the rows of .*Found: .*'(ant|bee)'.*Restore it") as caught:
@@ -48,4 +52,11 @@ def test_an_ingest_stops_before_a_number_means_two_classes(
         restore_numbers(control, keyspace=keyspace, dataset=keyspace, lost=lost)
         assert class_names(control, keyspace=keyspace, dataset=keyspace) == {"ant": 0, "bee": 1}
     check_classes(spark, control, plan=plan, names=["bee", "cat"])
+    row = f"INSERT INTO {plan.metadata_table} (id, or_label, label) VALUES (?, ?, ?)"
+    control.execute(row, (uuid.UUID(int=9), None, 2))
+    with pytest.raises(
+        ConflictError, match=r"is 2, which rows of no class have\. Rows with .* --where \"label IN \(2\)\""
+    ):
+        check_classes(spark, control, plan=plan, names=["bee", "cat"])
+    control.execute(f"DELETE FROM {plan.metadata_table} WHERE id = ?", (uuid.UUID(int=9),))
     assert take_numbers(control, keyspace=keyspace, dataset=keyspace, names=["cat"])["cat"] == 2

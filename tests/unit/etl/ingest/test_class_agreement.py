@@ -42,6 +42,9 @@ def test_single_wrong_rows_do_not_count_against_the_numbers() -> None:
     assert agreement.numbers == known
     assert agreement.conflicts(["ant", "bee", "cat"], first=2) == []
     assert agreement.conflicts(["cat"], first=7) == ["the next number, for 'cat', is 7, which rows of 'bee' have"]
+    assert (agreement.wrong_rows(["cat"], first=7), agreement.wrong_rows(["cat"], first=8)) == ([7], [])
+    lost = ClassAgreement.of({**ROWS, ("cat", 2): 2, (None, 3): 1}, known=known)
+    assert lost.wrong_rows(["dog", "eel"], first=2) == [3]  # 2 is the number of a class that was lost
     only = ClassAgreement.of({("ant", 7): 1, ("bee", 1): 4}, known=known)  # the row or the number may be wrong
     assert (only.single, only.numbers) == ({"ant"}, known)
     assert only.conflicts(["ant"], first=2) == ["'ant' is 0, but 7 in its 1 row"]
