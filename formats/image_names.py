@@ -15,6 +15,8 @@ EXTENSIONS = {
 }
 """File extensions of images, in lower case without the dot, and their formats."""
 
+OPTIONS_RECORD = ".ingest.json"
+"""A file of ours beside images, which is never listed."""
 HIDDEN = "hidden: a name begins with a dot, or is __MACOSX"
 MARKER = "not a file: it marks a folder"
 OTHER = "not the name of an image"

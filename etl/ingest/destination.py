@@ -15,6 +15,7 @@ from etl.errors import ConflictError, SourceError, TableError
 from etl.ingest.old_tables import OTHER_TOOLS, examine
 from etl.ingest.plan import IngestPlan, Tables
 from etl.ingest.sequence import Run, take_run
+from etl.pictures.plan import MASK_FRAME
 from etl.sources.labels.values import class_numbers
 from schemas import Columns, TableName
 from schemas.tables import (
@@ -99,14 +100,10 @@ def find_destination(
     Spark reads all their metadata once. Raises `ConflictError`, `SourceError` and
     `TableError`.
     """
-    is_numbered = plan.source.label_type == "int"
-    known_classes = class_names(control, keyspace=plan.tables.metadata.keyspace, dataset=plan.dataset)
-    numbers = own_numbers(plan=plan, names=names, known=known_classes) if is_numbered else {}
-    record = _record(plan)
-    if is_numbered:
-        record = replace(record, numbering="name" if numbers is None else "number")
-    known = read_records(control, keyspace=record.metadata_table.keyspace)
-    check_fits(record, known=known)
+    keyspace = plan.tables.metadata.keyspace
+    known_classes = class_names(control, keyspace=keyspace, dataset=plan.dataset)
+    known = read_records(control, keyspace=keyspace)
+    record, numbers = fitting_record(plan=plan, names=names, classes=known_classes, known=known)
     written = 0
     if all(one.metadata_table != record.metadata_table for one in known):
         if not is_empty(control, plan=plan):
@@ -128,6 +125,23 @@ def find_destination(
         numbers=numbers,
         latest_write=written,
     )
+
+
+def fitting_record(
+    *, plan: IngestPlan, names: Collection[str], classes: Collection[str], known: Sequence[TableRecord]
+) -> tuple[TableRecord, Mapping[str, int] | None]:
+    """The record of tables with images of these classes, and the class numbers if the names are numbers.
+
+    ``classes`` has the names that have a number in the dataset already, and ``known`` the records of the keyspace.
+    Raises `ConflictError` and `SourceError` if the tables hold something else, such as classes with another numbering.
+    """
+    record = _record(plan)
+    numbers: Mapping[str, int] | None = {}
+    if plan.source.label_type == "int":
+        numbers = own_numbers(plan=plan, names=names, known=classes)
+        record = replace(record, numbering="name" if numbers is None else "number")
+    check_fits(record, known=known)
+    return record, numbers
 
 
 def _record(plan: IngestPlan) -> TableRecord:
@@ -214,6 +228,23 @@ def check_ttl(control: Control, *, plan: IngestPlan) -> None:
             f"Wanted --ttl for {plan.source_name}, whose images in {metadata} expire. Found: run {last.sequence} had "
             f"--ttl {last.ttl}, and this one has none. Set --ttl {last.ttl}, or --ttl none for images that do not "
             "expire."
+        )
+
+
+def check_mask_frame(control: Control, *, plan: IngestPlan) -> None:
+    """Raise `ConflictError` if the last run of this source took its masks for another frame than this one."""
+    metadata, name, frame = plan.tables.metadata, plan.source.name, plan.recode.mask_frame
+    if plan.source.label_type != "blob" or frame is None:
+        return
+    runs = (run for run in recorded_runs(control, metadata) if run.writes_images)
+    options = (run.source.removeprefix(f"{name}?").split("&") for run in runs if run.source.startswith(f"{name}?"))
+    frames = (option.partition("=")[2] for one in options for option in one if option.startswith(MASK_FRAME))
+    last = next(frames, frame)
+    if last != frame:
+        raise ConflictError(
+            f"Wanted --mask-frame {last}, with which masks of {name} are in {metadata}. Found: --mask-frame {frame}. "
+            f"Set --mask-frame {last}. If it is wrong for these images, add --overwrite to --mask-frame {frame}, which "
+            "also replaces those of them that the tables have."
         )
 
 

@@ -18,6 +18,7 @@ from etl.ingest.destination import (
     Destination,
     StartedRun,
     check_fits_early,
+    check_mask_frame,
     check_tables,
     check_ttl,
     create_history_table,
@@ -40,7 +41,7 @@ from etl.ingest.writing.outcomes import tally
 from etl.ingest.writing.preparation import Preparation
 from etl.ingest.writing.progress import Counters, collect_watched
 from etl.ingest.writing.table_rows import TableTarget
-from etl.ingest.writing.target_folder import publish_rejected
+from etl.ingest.writing.target_folder import publish_rejected, record_options
 from etl.ingest.writing.tasks import task_count, write
 from etl.sources.folder_counts import check_class_level
 
@@ -106,10 +107,12 @@ class Ingest:
             check_fits_early(self._control, plan=plan)
             check_tables(self._control, plan=plan)
             check_ttl(self._control, plan=plan)
+            if not plan.overwrite:
+                check_mask_frame(self._control, plan=plan)
 
     def list_source(self) -> None:
         """List the images. Raises `SourceError`."""
-        self._images = images = list_images(self._spark, plan=self._plan, stack=self._stack)
+        self._images = images = list_images(self._spark, self._control, plan=self._plan, stack=self._stack)
         check_class_level(images.entries, tops=images.counts.tops, listing=images.listing, plan=self._plan.source)
 
     def survey(self) -> None:
@@ -187,6 +190,7 @@ class Ingest:
         )
         if plan.target is not None and rows is not None:
             publish_rejected(self._spark, self._outcomes, plan=plan)
+            record_options(self._spark, plan=plan, is_done=True)
         self._check_rejected(allowed=allowed, stopped_at=counters.rejected if rows is None else 0)
 
     def report(self) -> IngestReport:
@@ -217,6 +221,8 @@ class Ingest:
     def _begin(self, *, is_idle: bool) -> None:
         """Create missing tables and begin a run, if there is anything to write to tables."""
         control, destination, plan = self._control, self._destination, self._plan
+        if plan.target is not None:
+            record_options(self._spark, plan=plan, is_done=False)
         if control is None or destination is None or (is_idle and not plan.prune):
             return
         create_tables(control, plan=plan)
@@ -297,11 +303,12 @@ class Ingest:
         rows = known_images(self._spark, plan=plan).transform(rows_of_source, source=plan.source_name, splits=splits)
         rows = kept(rows, stack=self._stack)
         stale = kept(rows.transform(not_found, outcomes=outcomes), stack=self._stack)
-        found = StaleRows(stale.count(), rows.count(), is_listed=plan.list_stale)
+        found = StaleRows.of_rows(stale, of=rows.count(), is_listed=plan.list_stale)
         if plan.list_stale:
             log.info("%s stale rows of %s", f"{found.rows:,}", plan.source_name)
             for row in stale.orderBy("or_split", "path").toLocalIterator():
-                log.info("stale: %s", f"{row.or_split}/{row.path}" if row.or_split else row.path)
+                name = f"{row.or_split}/{row.path}" if row.or_split else row.path
+                log.info("stale: %s%s", name, " (hidden)" if row.is_hidden else "")
         if not plan.prune or self._run is None:
             return found
         found.check(plan.prune_count)

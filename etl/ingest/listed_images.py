@@ -2,7 +2,7 @@
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -10,6 +10,8 @@ from functools import partial
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
+from etl.cassandra.class_numbers import class_names
+from etl.cassandra.control import Control
 from etl.errors import SourceError
 from etl.frames import kept, pictures_in_rows, plain_inside
 from etl.ingest.plan import IngestPlan
@@ -97,9 +99,12 @@ class ListedImages:
     faults: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, spark: SparkSession, plan: SourcePlan, *, dataset: str, keep: Keep) -> "ListedImages":
+    def of(
+        cls, spark: SparkSession, plan: SourcePlan, *, dataset: str, keep: Keep, known: Collection[str] = ()
+    ) -> "ListedImages":
         """List a source. ``keep`` persists DataFrames that are used several times. Runs Spark.
 
+        ``known`` has the names of the dataset's classes, whose spelling counts.
         Raises `SourceError` if the source cannot be listed, has no usable files, or does not match its labels.
         """
         source = list_source(spark, plan, dataset=dataset, keep=keep)
@@ -112,7 +117,7 @@ class ListedImages:
         if not counts.files:
             raise SourceError(f"Wanted images in {plan.address}. Found: no files.")
         source.check(entries)
-        source, entries, counts = _with_classes(source, entries, counts, plan=plan)
+        source, entries, counts = _with_classes(source, entries, counts, plan=plan, known=known)
         if counts.rejected == counts.files:
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in counts.rejected_by_reason.items())
             hint = f" {NO_CLASS_FOLDERS}" if OUTSIDE in counts.rejected_by_reason else ""
@@ -137,10 +142,10 @@ class ListedImages:
 
 
 def _with_classes(
-    source: ListedSource, entries: DataFrame, counts: ListingCounts, *, plan: SourcePlan
+    source: ListedSource, entries: DataFrame, counts: ListingCounts, *, plan: SourcePlan, known: Collection[str]
 ) -> tuple[ListedSource, DataFrame, ListingCounts]:
     """Replace the texts of labels by the classes that they mean. Raises `SourceError`."""
-    meaning = LabelMeaning.of(counts.classes, plan=plan, order=source.listing.order)
+    meaning = LabelMeaning.of(counts.classes, plan=plan, order=source.listing.order, known=known)
     remarks = meaning.remarks
     if left_out := sum(counts.images_by_class[text] for text in meaning.left_out):
         if left_out == counts.files - counts.rejected:
@@ -172,12 +177,18 @@ def _archive_faults(entries: DataFrame) -> tuple[str, ...]:
     return (*lines, *(["more archives have faults"] if len(rows) > _SHOWN else []))
 
 
-def list_images(spark: SparkSession, *, plan: IngestPlan, stack: ExitStack) -> ListedImages:
-    """List the source of an ingest. Secrets and settings for its tasks are set until the stack is closed."""
+def list_images(spark: SparkSession, control: Control | None, *, plan: IngestPlan, stack: ExitStack) -> ListedImages:
+    """List the source of an ingest, into tables if there is a ``control``.
+
+    Secrets and settings for its tasks are set until the stack is closed.
+    """
+    known: Collection[str] = ()
+    if control is not None and plan.source.label_type == "int":
+        known = class_names(control, keyspace=plan.tables.metadata.keyspace, dataset=plan.dataset)
     stack.enter_context(secrets_on_executors(spark))
     stack.enter_context(plain_inside(spark))
     log.info("list %s", plan.source.name)
-    images = ListedImages.of(spark, plan.source, dataset=plan.dataset, keep=partial(kept, stack=stack))
+    images = ListedImages.of(spark, plan.source, dataset=plan.dataset, keep=partial(kept, stack=stack), known=known)
     if images.listing.has_data:
         stack.enter_context(pictures_in_rows(spark))
     return images

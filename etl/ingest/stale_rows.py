@@ -20,6 +20,7 @@ from etl.ingest.sequence import Run
 from etl.ingest.writing.outcomes import DELETED, THERE, WRITTEN
 from etl.sources.entries import text
 from etl.sources.plan import SourcePlan
+from formats.image_names import HIDDEN
 from schemas.tables import PRUNED
 
 UNCONFIRMED_SHARE = 0.01
@@ -50,12 +51,15 @@ def not_found(rows: DataFrame, /, *, outcomes: DataFrame) -> DataFrame:
         outcomes: The outcome of each file, as rows of `OUTCOMES`.
 
     Returns:
-        ``id, or_split, path``. Rows of files that could not be read at all are left out: the failure may be temporary.
+        ``id, or_split, path, is_hidden``: whether the file is there, but left out because it is hidden. Rows of files
+        that could not be read at all are left out: the failure may be temporary.
     """
     is_taken = F.col("stage").isin(WRITTEN, THERE, DELETED)  # a deletion may have been interrupted
     is_unreadable = F.substring_index("reason", ": ", 1) == _UNREADABLE
     found = outcomes.where(is_taken | F.coalesce(is_unreadable, F.lit(False))).select("id")
-    return rows.join(found, on="id", how="left_anti").select("id", "or_split", "path")
+    hidden = outcomes.where(F.col("reason") == HIDDEN).select("id", F.lit(True).alias("is_hidden"))
+    gone = rows.join(found, on="id", how="left_anti").join(hidden, on="id", how="left")
+    return gone.select("id", "or_split", "path", F.coalesce("is_hidden", F.lit(False)).alias("is_hidden"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +70,21 @@ class StaleRows:
     of: int
     """The number of rows of this source in the splits that the ingest listed."""
     removed: int = 0
+    hidden: int = 0
+    """The number of stale rows whose files are there, but hidden: an earlier version has ingested them."""
     is_listed: bool = field(default=False, compare=False)
     """Whether the job listed these rows."""
 
     @property
     def needs_confirmation(self) -> bool:
         """Whether the rows are removed only if their number is confirmed."""
-        return self.rows > UNCONFIRMED_SHARE * self.of
+        return self.rows > UNCONFIRMED_SHARE * self.of or self.hidden > 0
+
+    @classmethod
+    def of_rows(cls, stale: DataFrame, *, of: int, is_listed: bool) -> "StaleRows":
+        """Count rows of `not_found`. Runs Spark."""
+        counts = stale.agg(F.count("*").alias("rows"), F.count_if("is_hidden").alias("hidden")).collect()[0]
+        return cls(counts["rows"], of, hidden=counts["hidden"], is_listed=is_listed)
 
     def check(self, confirmed: int | None) -> None:
         """Raise `EtlError` if this number of rows may not be removed without confirmation."""
@@ -82,8 +94,15 @@ class StaleRows:
             raise EtlError(
                 f"Wanted --prune-count {self.rows}, to remove {self.rows:,} of {self.of:,} rows of this source. Found: "
                 f"{given}. Nothing was removed. Check that the source is complete; --list-stale lists these rows. "
-                f"You must confirm their number if it exceeds {UNCONFIRMED_SHARE:.0%} of the rows."
+                f"You must confirm their number if it exceeds {UNCONFIRMED_SHARE:.0%} of the rows"
+                f"{self._of_hidden(' or if ')}."
             )
+
+    def _of_hidden(self, before: str) -> str:
+        """What is said of hidden files, after ``before``; empty if there are none."""
+        if not self.hidden:
+            return ""
+        return f"{before}files are hidden ({self.hidden:,} here), which earlier versions have ingested"
 
     def __str__(self) -> str:
         if self.removed:
@@ -92,7 +111,7 @@ class StaleRows:
         confirmation = f" --prune-count {self.rows}" if self.needs_confirmation else ""
         return (
             f"{self.rows:,} of {self.of:,} rows of this source are stale: their files were removed or moved, or are "
-            f"damaged ({listing}to remove them: --prune{confirmation})"
+            f"damaged{self._of_hidden(', or ')} ({listing}to remove them: --prune{confirmation})"
         )
 
 

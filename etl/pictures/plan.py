@@ -9,6 +9,9 @@ Check = Literal["header", "full", "none"]
 MaskFrame = Literal["stored", "upright"]
 """What masks were drawn on: the pixels as the image's file stores them, or as its EXIF orientation turns them."""
 
+MASK_FRAME = "mask-frame="
+"""The option of it in the name of a source."""
+
 Target = Literal["UNCHANGED", "JPEG", "PNG", "TIFF", "WEBP"]
 TARGETS: tuple[Target, ...] = get_args(Target)
 MAX_SIDES = {"JPEG": 65_500, "WEBP": 16_383}
@@ -17,7 +20,18 @@ MAX_SIDES = {"JPEG": 65_500, "WEBP": 16_383}
 LOSSY = ("JPEG", "WEBP")
 """Formats that have a quality."""
 
-_EXTENSIONS = {"JPEG": ".jpg", "PNG": ".png", "TIFF": ".tif", "WEBP": ".webp"}
+EXTENSIONS = {
+    "JPEG": "jpg",
+    "PNG": "png",
+    "TIFF": "tif",
+    "BMP": "bmp",
+    "WEBP": "webp",
+    "JPEG2000": "jp2",
+    "PNM": "ppm",
+    "GIF": "gif",
+    "": "bin",
+}
+"""The extension for each image format, whatever the file was called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +77,7 @@ class Recode:
         parts = [f"img-format={self.format}" if self.changes else "", f"img-size={self.size}" if self.size else ""]
         parts += ["crop" if self.crop else "", "enlarge" if self.enlarge else ""]
         parts += [f"quality={self.saved_quality}" if self.format in LOSSY else ""]
-        parts += [f"mask-frame={self.mask_frame}" if self.mask_frame else ""]
+        parts += [f"{MASK_FRAME}{self.mask_frame}" if self.mask_frame else ""]
         return "&".join(filter(None, parts))
 
     def check_labels(self, label_type: str) -> None:
@@ -84,4 +98,4 @@ class Recode:
 
 def extension(format: Target) -> str:
     """The file extension of a format, with its dot; empty for ``UNCHANGED``."""
-    return _EXTENSIONS.get(format, "")
+    return f".{EXTENSIONS[format]}" if format in EXTENSIONS else ""

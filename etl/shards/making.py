@@ -11,10 +11,11 @@ import pyarrow as pa
 from etl.batches import batch_of, bounded
 from etl.ingest.writing.preparation import Preparation, prepare
 from etl.pictures.images import RejectedError
+from etl.pictures.plan import EXTENSIONS
 from etl.shards.plan import Compression
 from etl.shards.reading import Labelled, PictureTable, ahead, companion_extension, fetched
 from etl.shards.rows import ARROW_MADE, Listed, listed_rows
-from etl.shards.samples import EXTENSIONS, Sample, compressed, listed_size, sample_metadata
+from etl.shards.samples import Sample, compressed, listed_size, sample_metadata
 from etl.sources.entries import Entry
 from etl.sources.reading import Reader
 

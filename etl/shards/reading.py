@@ -10,8 +10,8 @@ from etl.batches import bounded
 from etl.cassandra.cluster import Cluster
 from etl.cassandra.executor import picture_reader
 from etl.pictures.images import RejectedError, read_header
-from etl.pictures.plan import Check
-from etl.shards.samples import EXTENSIONS, Sample, sample_metadata
+from etl.pictures.plan import EXTENSIONS, Check
+from etl.shards.samples import Sample, sample_metadata
 from etl.sources.companions import read_array
 from etl.sources.entries import Entry
 from etl.sources.reading import Reader

@@ -11,19 +11,6 @@ from etl.sources.entries import Entry, text
 from formats.shards.layout import sample_bytes
 from formats.shards.sample_metadata import class_text, facts_text
 
-EXTENSIONS = {
-    "JPEG": "jpg",
-    "PNG": "png",
-    "TIFF": "tif",
-    "BMP": "bmp",
-    "WEBP": "webp",
-    "JPEG2000": "jp2",
-    "PNM": "ppm",
-    "GIF": "gif",
-    "": "bin",
-}
-"""The extension for each image format, whatever the file was called."""
-
 _NOT_COMPRESSED = ("bmp", "ppm", "tif")
 ZSTD = ".zst"
 _LEVEL = 9

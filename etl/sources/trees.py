@@ -19,7 +19,7 @@ from etl.secrets import driver_storage, executor_storage
 from etl.sources.entries import ENTRIES, NO_CLASS_FOLDERS, Entry, Listing, entry_batches, text
 from etl.workers import map_items
 from formats.errors import StorageError
-from formats.image_names import OUTSIDE, is_hidden, left_out
+from formats.image_names import OPTIONS_RECORD, OUTSIDE, is_hidden, left_out
 from formats.stores.storage import Storage
 from schemas.identity import image_ids
 
@@ -116,6 +116,8 @@ def _entries(
     outside = OUTSIDE if by_folder and what == _LOOSE else None
     files = tree.loose(split) if what == _LOOSE else tree.below(split, folder)
     for path, size, reason in files:
+        if path == OPTIONS_RECORD.encode():
+            continue
         if what == _WHOLE:
             first, deeper, _ = path.partition(b"/")
             label = text(first) if deeper else None

@@ -8,9 +8,9 @@ from pyspark.sql import DataFrame
 from etl.cassandra.class_numbers import class_names, restore_numbers
 from etl.cassandra.control import Control
 from etl.cassandra.runs import recorded_runs
-from etl.cassandra.table_records import TableRecord, record_of
+from etl.cassandra.table_records import TableRecord, read_records, record_of
 from etl.ingest.class_agreement import ClassAgreement, counts_of
-from etl.ingest.destination import own_numbers
+from etl.ingest.destination import fitting_record
 from etl.ingest.listed_images import ListedImages
 from etl.ingest.old_tables import label_type_of
 from etl.ingest.plan import IngestPlan
@@ -130,14 +130,16 @@ def records_of(control: Control, *, plan: VerifyPlan, metadata: DataFrame) -> Re
 def with_source(
     control: Control, records: Records, *, plan: VerifyPlan, images: ListedImages
 ) -> tuple[Rules, Expectation]:
-    """What follows for the comparison with a source. Raises `SourceError` for classes that do not fit the tables."""
+    """What follows for the comparison with a source. Raises `EtlError` for classes that do not fit the tables."""
     ingest = plan.ingest
     assert ingest is not None
     numbers = dict(records.rules.numbers)
     names = images.counts.classes
     if ingest.source.label_type == "int":
-        known = class_names(control, keyspace=ingest.tables.metadata.keyspace, dataset=ingest.dataset)
-        own = own_numbers(plan=ingest, names=names, known=known)
+        keyspace = ingest.tables.metadata.keyspace
+        known = class_names(control, keyspace=keyspace, dataset=ingest.dataset)
+        recorded = read_records(control, keyspace=keyspace)
+        _, own = fitting_record(plan=ingest, names=names, classes=known, known=recorded)
         numbers |= own if own is not None else {name: number for name, number in known.items() if name not in numbers}
     expectation = Expectation.of(
         ingest, images, numbers={name: numbers[name] for name in names if name in numbers}, check=plan.check

@@ -94,7 +94,7 @@ class Verification:
             create_records(self._control, tables=plan.tables)
             check_tables(self._control, plan=plan)
             create_history_table(self._control, plan=replace(plan, create=True))
-        self._images = images = list_images(self._spark, plan=plan, stack=self._stack)
+        self._images = images = list_images(self._spark, self._control, plan=plan, stack=self._stack)
         self._rules, self._expectation = with_source(self._control, self._records, plan=self._plan, images=images)
 
     def compare(self) -> None:

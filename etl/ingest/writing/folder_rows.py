@@ -17,13 +17,14 @@ from etl.ingest.plan import IngestPlan
 from etl.ingest.writing.folder_names import exact_text, label_folder, with_ending
 from etl.ingest.writing.outcomes import ARROW_OUTCOMES, OUTCOMES, THERE
 from etl.ingest.writing.preparation import Picture
-from etl.pictures.images import RejectedError
-from etl.pictures.plan import Recode, extension
+from etl.pictures.images import RejectedError, read_header
+from etl.pictures.plan import EXTENSIONS, Recode, extension
 from etl.secrets import executor_storage
 from etl.sources.entries import Entry, text
 from etl.sources.tars import unsafe
 from etl.workers import map_batches
 from formats.errors import StorageError
+from formats.image_names import EXTENSIONS as FORMATS_BY_EXTENSION
 from formats.stores.storage import Storage
 from schemas.tables import LabelType
 
@@ -47,6 +48,7 @@ class FolderTarget:
     label_type: LabelType
     by_folder: bool
     recode: Recode
+    overwrite: bool = False
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator["FolderRows"]:
@@ -68,15 +70,30 @@ class FolderTarget:
             path = with_ending(path, extension(format), format=format, is_strict=self.label_type in ("blob", "multi"))
         return f"{exact_text(entry.or_split)}/{path}" if entry.or_split else path
 
-    def companion(self, entry: Entry) -> str | None:
-        """The name of an image's mask or array in the folder; None if it has none."""
+    def companions(self, entry: Entry) -> list[str]:
+        """The names that an image's mask or array may have in the folder; none if it has neither.
+
+        A mask keeps the extension of its file if that fits its format, which is known when it is written.
+        """
         if self.label_type not in ("blob", "multi") or entry.label_place is None:
-            return None
+            return []
         if self.label_type == "multi":
-            return f"{ARRAYS}/{with_extension(self.name(entry), '.npy')}"
+            return [f"{ARRAYS}/{with_extension(self.name(entry), '.npy')}"]
         is_own_file = entry.label_offset is None  # otherwise the path is that of an archive
-        ending = text(entry.label_place).rpartition(".")[2] if is_own_file and not self.recode.changes else "png"
-        return f"{MASKS}/{with_extension(self.name(entry), '.' + ending)}"
+        own = [text(entry.label_place).rpartition(".")[2]] if is_own_file and not self.recode.changes else []
+        endings = dict.fromkeys([*own, EXTENSIONS["PNG"], *EXTENSIONS.values()])
+        return [f"{MASKS}/{with_extension(self.name(entry), '.' + ending)}" for ending in endings]
+
+    def companion(self, entry: Entry, data: bytes) -> tuple[str, list[str]]:
+        """The name of an image's mask or array with these bytes, and the names that it had with another format."""
+        first, *_ = names = self.companions(entry)
+        if self.label_type == "multi":
+            return first, []
+        format = read_header(data, check="none").format
+        ending = first.rpartition(".")[2].encode().lower()
+        if format and FORMATS_BY_EXTENSION.get(ending) != format:
+            first = with_extension(first, f".{EXTENSIONS[format]}")
+        return first, [name for name in names if name != first]
 
 
 class FolderRows:
@@ -102,8 +119,11 @@ class FolderRows:
         if self._target.images + name == REJECTED:
             raise RejectedError("no such name in the target", "it is reserved for the list of rejected files")
         try:
-            if picture.companion is not None and (companion := self._target.companion(entry)):
+            if picture.companion is not None and entry.label_place is not None:
+                companion, others = self._target.companion(entry, picture.companion)
                 self._storage.write_bytes(companion, picture.companion)
+                for other in others if self._target.overwrite else ():
+                    self._storage.remove(other)
             self._storage.write_bytes(self._target.images + name, picture.data)
         except StorageError:
             raise
@@ -122,6 +142,7 @@ def folder_target(plan: IngestPlan) -> FolderTarget:
         label_type=plan.source.label_type,
         by_folder=plan.source.by_folder,
         recode=plan.recode,
+        overwrite=plan.overwrite,
     )
 
 
@@ -141,7 +162,7 @@ def _look_for_files(batches: Iterable[pa.RecordBatch], *, target: FolderTarget) 
             (entry.id, None, text(entry.or_split), text(entry.path), storage.size(name), None, THERE, *_NOTHING)
             for entry in entries
             if _is_there(storage, name := target.images + target.name(entry))
-            and ((companion := target.companion(entry)) is None or _is_there(storage, companion))
+            and (not (names := target.companions(entry)) or any(_is_there(storage, name) for name in names))
         ]
         yield batch_of(rows, ARROW_OUTCOMES)
 

@@ -1,4 +1,6 @@
-"""The check of a target folder before an ingest, and the list of rejected files after it."""
+"""A target folder before and after an ingest: the image options of its files, and the list of rejected files."""
+
+import json
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -8,7 +10,11 @@ from etl.ingest.plan import IngestPlan
 from etl.ingest.writing.folder_rows import REJECTED, files_there, folder_target
 from etl.ingest.writing.outcomes import THERE, WRITTEN
 from etl.secrets import driver_storage
+from formats.image_names import OPTIONS_RECORD
 from formats.spreadsheets import csv_text
+from formats.stores.storage import Storage
+
+FORMAT = 1
 
 
 def files_done(spark: SparkSession, entries: DataFrame, *, plan: IngestPlan) -> DataFrame | None:
@@ -21,7 +27,53 @@ def files_done(spark: SparkSession, entries: DataFrame, *, plan: IngestPlan) -> 
             f"Wanted an empty or missing folder at {plan.target}. Found: files. Set --resume to continue, "
             "or --overwrite to replace them."
         )
-    return entries.transform(files_there, target=folder_target(plan)) if plan.resume else None
+    if not plan.resume or (plan.overwrite and _options(storage) != [str(plan.recode)]):
+        return None
+    _check_options(_options(storage), plan=plan)
+    return entries.transform(files_there, target=folder_target(plan))
+
+
+def _check_options(found: list[str], *, plan: IngestPlan) -> None:
+    """Raise `OutputExistsError` if the files of a folder have other image options than this ingest."""
+    if found == [str(plan.recode)]:
+        return
+    shown = " or ".join(_shown(options) for options in found)
+    raise OutputExistsError(
+        f"Wanted --resume with the image options of the files in {plan.target}, which are {shown}. Found: "
+        f"{_shown(str(plan.recode))}. Set the same options, --overwrite to write all images again, or another folder."
+    )
+
+
+def _shown(options: str) -> str:
+    return " ".join(f"--{option.replace('=', ' ')}" for option in options.split("&")) if options else "none"
+
+
+def record_options(spark: SparkSession, *, plan: IngestPlan, is_done: bool) -> None:
+    """Record the image options of the files in the target folder.
+
+    As long as an ingest with other options replaces files, there are files of both. A folder whose files have no
+    options has no record.
+    """
+    storage = driver_storage(spark, str(plan.target))
+    before = _options(storage) if storage.is_folder() and storage.names() else []
+    options = [str(plan.recode)] if is_done else [*dict.fromkeys([*before, str(plan.recode)])]
+    if options == before:
+        return
+    if options == [""]:
+        storage.remove(OPTIONS_RECORD)
+    else:
+        storage.publish_text(OPTIONS_RECORD, json.dumps({"format": FORMAT, "options": options}) + "\n")
+
+
+def _options(storage: Storage) -> list[str]:
+    """The image options of the files in a folder; several if an ingest that replaces files was interrupted."""
+    if not storage.exists(OPTIONS_RECORD):
+        return [""]
+    try:
+        options: list[str] = json.loads(storage.read_text(OPTIONS_RECORD))["options"]
+    except (ValueError, KeyError, TypeError):
+        return ["unknown"]
+    return options
 
 
 def publish_rejected(spark: SparkSession, outcomes: DataFrame, *, plan: IngestPlan) -> None:

@@ -184,7 +184,9 @@ class LabelMeaning:
     remarks: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, texts: Collection[str], *, plan: SourcePlan, order: Sequence[str] = ()) -> "LabelMeaning":
+    def of(
+        cls, texts: Collection[str], *, plan: SourcePlan, order: Sequence[str] = (), known: Collection[str] = ()
+    ) -> "LabelMeaning":
         """Decide what texts mean.
 
         If all labels of a source are numbers, they are class numbers; names of folders only with --class-names number.
@@ -194,6 +196,8 @@ class LabelMeaning:
             texts: The different labels.
             plan: The options of the source.
             order: The names of the classes by their numbers, if the source has such names.
+            known: The names of the classes that the dataset has. A class keeps the spelling of an earlier version,
+                which had ``true`` and ``2.0`` where this one has ``True`` and ``2``, and blanks around names.
 
         Returns:
             Their meaning.
@@ -215,7 +219,11 @@ class LabelMeaning:
             return cls(classes=_numbers(texts, plan), left_out=left_out)
         if plan.by_folder:
             return cls(classes={text: text for text in texts}, left_out=left_out)
-        return cls(classes={text: bare(text) or None for text in texts}, left_out=left_out, remarks=_mixed(texts, plan))
+        names = {text: bare(text) for text in texts}
+        earlier = {_as_now(name): name for name in sorted(known) if _as_now(name) not in known} if known else {}
+        earlier = {now: name for now, name in earlier.items() if name not in names.values()}
+        classes = {text: earlier.get(name, name) or None for text, name in names.items()}
+        return cls(classes=classes, left_out=left_out, remarks=_mixed(texts, plan))
 
     @property
     def names(self) -> frozenset[str]:
@@ -310,6 +318,13 @@ def _mixed(texts: Sequence[str], plan: SourcePlan) -> tuple[str, ...]:
         f"{len(texts) - len(words):,} of {len(texts):,} class names are numbers and others are not "
         f"({listed(words)}): all get numbers by name (--class-names name silences this)",
     )
+
+
+def _as_now(name: str) -> str:
+    """How this version writes a class name that an earlier one has made of a value."""
+    name = bare(name)
+    number = number_of(name) if name.endswith(".0") else None
+    return {"true": "True", "false": "False"}.get(name, name) if number is None else str(number)
 
 
 def _canonical(text: str) -> str:

@@ -11,7 +11,8 @@ from etl.cassandra.control import Control
 from etl.errors import EtlError
 from etl.ingest.stale_rows import StaleRows
 from jobs import ingest as job
-from tests.support.trees import PlanOf, before_writing, by_name, picture, tree
+from schemas import image_id
+from tests.support.trees import PlanOf, before_writing, by_name, picture, plant, tree
 
 
 def test_rows_whose_files_are_gone_are_counted_listed_and_pruned(
@@ -32,6 +33,13 @@ def test_rows_whose_files_are_gone_are_counted_listed_and_pruned(
     shutil.rmtree(root / "val/c")
     wanted = {"train/a/0.png", "train/a/1.png", "train/a/2.png", *(f"val/c/{i}.png" for i in range(4))}
 
+    hidden = image_id(plan.dataset, b"train", b"a/.b.png")  # as an earlier version has ingested it
+    plant(root, {"train/a/.b.png": picture(1)})
+    row = f"INSERT INTO {plan.metadata_table} (id, or_split, path, source) VALUES (?, 'train', 'a/.b.png', ?)"
+    control.execute(row, (hidden, plan.source_name))
+    assert job.estimate(spark, plan=plan).stale == StaleRows(7, 25, hidden=1)
+    control.execute(f"DELETE FROM {plan.metadata_table} WHERE id = ?", (hidden,))
+    (root / "train/a/.b.png").unlink()
     would = job.estimate(spark, plan=plan)
     assert would.stale == StaleRows(6, 24)  # a listing cannot detect damage
     assert "(to list them: --list-stale; to remove them: --prune --prune-count 6)" in str(would)

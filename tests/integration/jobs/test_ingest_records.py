@@ -10,6 +10,8 @@ from etl.cassandra.control import Control
 from etl.errors import ConflictError, TableError
 from etl.ingest.destination import check_fits_early, check_tables, find_destination
 from etl.ingest.sequence import SPAN
+from etl.verify import verification
+from etl.verify.plan import VerifyPlan
 from jobs import ingest as job
 from schemas import TableName
 from tests.support.trees import PlanOf, by_name, picture, plant, rows_of, tables_of, tree
@@ -86,6 +88,12 @@ def test_older_tables_in_which_two_numberings_met_are_refused(
     plan = plan_of(plant(tmp_path, {f"{name}/1.png": picture(int(name)) for name in ("0", "1", "5")}), splits=())
     numbered = replace(plan, source=replace(plan.source, class_names="number"))
     job.run(spark, plan=numbered)
+    by_names = replace(plan, create=False, overwrite=True)
+    tables = {"data_table": plan.tables.data, "metadata_table": plan.tables.metadata}
+    with pytest.raises(
+        ConflictError, match=r"hold .*by number, and .* one numbering\. Set --class-names number to use"
+    ):
+        verification.run(spark, plan=VerifyPlan(**tables, ingest=by_names, check="sizes"))
     without_records(control, plan.tables.metadata.keyspace)
     assert find_destination(spark, control, plan=numbered, names=["5"]).numbers == {"5": 5}
     with pytest.raises(ConflictError, match=r"by name, .* hold .*by number"):

@@ -194,6 +194,7 @@ def test_images_are_written_to_a_folder_instead_of_tables(spark: SparkSession, p
     report = job.run(spark, plan=plan)
     names = sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file())
     assert names == [
+        ".ingest.json",
         "rejected.csv",
         "train/a%2Fb/1.png.webp",
         "train/a_b/2.png.webp",

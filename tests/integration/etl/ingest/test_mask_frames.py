@@ -1,6 +1,8 @@
 """Masks of photos that their EXIF orientation turns, in folders, tables and shards."""
 
 import io
+import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,9 +12,12 @@ import pytest
 from PIL import Image
 from pyspark.sql import SparkSession
 
-from etl.errors import SourceError
+from etl.cassandra.control import Control
+from etl.errors import ConflictError, OutputExistsError, SourceError
 from etl.ingest import ingestion
-from etl.ingest.plan import IngestPlan
+from etl.ingest.destination import check_mask_frame, create_tables
+from etl.ingest.plan import IngestPlan, new_ingest_id
+from etl.ingest.sequence import take_run
 from etl.pictures.plan import Recode
 from etl.shards import sharding
 from etl.sources.plan import SourcePlan
@@ -42,7 +47,7 @@ def test_masks_belong_to_photos_as_they_are_decoded_or_their_frame_is_asked_for(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     photos = {f"{name}.jpg": _saved(Image.new("RGB", (16, 12)), "JPEG", exif=exif(int(name))) for name in QUARTERS}
-    drawn = {f"{name}.png": _saved(Image.fromarray(DRAWN), "PNG") for name in QUARTERS}
+    drawn = {f"{name}.bmp": _saved(Image.fromarray(DRAWN), "BMP") for name in QUARTERS}
     beside: dict[str, Any] = {"label_type": "blob", "masks": str(plant(tmp_path / "masks", drawn))}
     images = plant(tmp_path / "images", photos)
     ingest = IngestPlan(source=SourcePlan(address=str(images), **beside), target=str(tmp_path / "folder"))
@@ -58,12 +63,24 @@ def test_masks_belong_to_photos_as_they_are_decoded_or_their_frame_is_asked_for(
     ingest, shards = replace(ingest, recode=recode), replace(shards, recode=recode)
     assert ingestion.run(spark, plan=ingest).notes == {"with a mask turned upright": 2}
     assert ingestion.run(spark, plan=replace(ingest, resume=True)).already_there == 3
+    other = replace(ingest, resume=True, recode=Recode(mask_frame="upright"))
+    refused = (
+        r"options of the files in .*, which are --mask-frame stored\. Found: --mask-frame upright\. Set .*--overwrite"
+    )
+    with pytest.raises(OutputExistsError, match=refused):
+        ingestion.run(spark, plan=other)
     assert sharding.run(spark, plan=shards).images == 3
+    endings = {"6": "png", "3": "png", "1": "bmp"}  # what is turned is a PNG
+    assert {path.name for path in (tmp_path / "folder" / "masks").iterdir()} == {f"{a}.{b}" for a, b in endings.items()}
     for one in checked(tmp_path / "shards", maxsize=60_000):
         name = str(one.metadata["path"])[0]
         assert one.data == photos[f"{name}.jpg"]
-        assert _is_upright(one.members["seg.png"], name)
-        assert _is_upright((tmp_path / "folder" / "masks" / f"{name}.png").read_bytes(), name)
+        assert _is_upright(one.members[f"seg.{endings[name]}"], name)
+        assert _is_upright((tmp_path / "folder" / "masks" / f"{name}.{endings[name]}").read_bytes(), name)
+    (tmp_path / "masks" / "6.bmp").unlink()
+    assert ingestion.run(spark, plan=replace(other, overwrite=True)).images == 2
+    assert json.loads((tmp_path / "folder" / ".ingest.json").read_text())["options"] == ["mask-frame=upright"]
+    assert not (tmp_path / "folder" / "masks" / "3.png").exists()  # replaced by 3.bmp
 
 
 def test_masks_in_webdataset_shards_are_turned_too(spark: SparkSession, tmp_path: Path) -> None:
@@ -79,3 +96,21 @@ def test_masks_in_webdataset_shards_are_turned_too(spark: SparkSession, tmp_path
     ingestion.run(spark, plan=replace(plan, recode=Recode(mask_frame="stored")))
     (mask,) = (tmp_path / "folder" / "masks").rglob("*.png")
     assert _is_upright(mask.read_bytes(), "3")
+
+
+def test_a_source_keeps_its_frame_in_tables_unless_its_images_are_replaced(
+    control: Control, plan_of: Callable[..., IngestPlan], tmp_path: Path
+) -> None:
+    plan = plan_of(tmp_path, splits=(), label_type="blob", masks=str(tmp_path), recode=Recode(mask_frame="stored"))
+    create_tables(control, plan=plan)
+    for source in (plan.source_name, f"{plan.source.name}2?mask-frame=upright", f"{plan.source.name}?img-size=8"):
+        take_run(
+            control, table=plan.tables.metadata, kind="ingest", dataset="", source=source, ingest_id=new_ingest_id()
+        )
+    for frame in ("stored", None):
+        check_mask_frame(control, plan=replace(plan, recode=Recode(mask_frame=frame)))
+    upright = replace(plan, recode=Recode("PNG", mask_frame="upright"))
+    with pytest.raises(
+        ConflictError, match=r"^Wanted --mask-frame stored, .*Found: --mask-frame upright\. .*--overwrite"
+    ):
+        check_mask_frame(control, plan=upright)

@@ -117,6 +117,9 @@ def test_classes_by_number_and_unknown_classes_are_checked() -> None:
     row = written(or_label="7", label=7, data_label="7")
     assert found(stored(row), None, by_number) == []
     assert [kind for kind, _ in found(stored(row._replace(label=0)), None, by_number)] == ["wrong label"]
+    with_source, right = replace(RULES, numbering="number"), Expected(row, None, None, False)
+    for text, kinds in (("007", []), ("7.0", []), ("8", ["wrong or_label"]), (None, ["wrong or_label"])):
+        assert [kind for kind, _ in found(stored(row._replace(or_label=text)), right, with_source)] == kinds
     outside = written(or_label="c", label=9, data_label="9")
     unknown = ("class without a number", "or_label of ks.metadata: 'c', label 9")
     assert found(stored(outside), None, NO_SOURCE) == [unknown]

@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from etl.ingest.writing.folder_rows import FolderRows, FolderTarget, _look_for_files
 from etl.ingest.writing.preparation import Picture
@@ -12,6 +13,7 @@ from etl.pictures.plan import Recode
 from etl.sources.entries import Entry, entry_batches
 from formats.stores.storage import Storage
 from schemas.tables import LabelType
+from tests.support.picture_kinds import saved
 
 KINDS: dict[LabelType, tuple[bytes, int | None, str]] = {
     "blob": (b"/masks/a.gif", None, "masks/train/a.gif"),
@@ -46,4 +48,16 @@ def test_an_image_without_its_mask_or_array_is_written_again(tmp_path: Path, kin
 
 
 def test_a_mask_out_of_an_archive_is_not_called_as_the_archive(tmp_path: Path) -> None:
-    assert _target(tmp_path, "blob").companion(_entry(b"/shards/a.tar", 512)) == "masks/train/a.png"
+    target, entry = _target(tmp_path, "blob"), _entry(b"/shards/a.tar", 512)
+    for format, ending in (("PNG", "png"), ("TIFF", "tif")):
+        name, others = target.companion(entry, saved(Image.new("L", (2, 2)), format))
+        assert name == f"masks/train/a.{ending}"
+        assert {name, *others} == set(target.companions(entry))
+
+
+def test_the_name_of_a_mask_fits_its_format(tmp_path: Path) -> None:
+    turned, kept = (saved(Image.new("L", (2, 2)), format) for format in ("PNG", "BMP"))
+    for place, mask, name in (
+        (b"/masks/a.BMP", kept, "a.BMP"), (b"/masks/a.BMP", turned, "a.png"), (b"/masks/a.seg", turned, "a.png"),
+    ):  # fmt: skip
+        assert _target(tmp_path, "blob").companion(_entry(place, None), mask)[0] == f"masks/train/{name}"

@@ -186,6 +186,21 @@ def test_names_of_which_some_are_numbers_are_reported() -> None:
     assert not LabelMeaning.of(["cat", "dog"], plan=plan).remarks
 
 
+def test_a_class_keeps_the_spelling_that_an_earlier_version_gave_it() -> None:
+    texts = {label_text(value) for value in (True, False, 2.0, "cat", "new", "2.5")}
+    assert None not in texts
+    plan = SourcePlan(address="x", layout="webdataset")
+
+    def names(*known: str) -> frozenset[str]:
+        return LabelMeaning.of({text for text in texts if text}, plan=plan, known=known).names
+
+    now = {"True", "False", "2", "cat", "new", "2.5"}
+    assert names() == names("dog", "TRUE", "02", "2.50") == now
+    assert names("true", "false", "2.0", " cat") == {"true", "false", "2.0", " cat", "new", "2.5"}
+    assert names("true", "True", "2", "2.0", " cat", "cat") == now  # the dataset has both
+    assert LabelMeaning.of({"true", "True"}, plan=plan, known=["true"]).names == {"true", "True"}  # so has the source
+
+
 def _schema(names: Any, *, kind: str = "int64", type: str = "ClassLabel") -> Any:
     features = {"info": {"features": {"label": {"names": names, "_type": type}}}}
     return pa.schema([("label", pa.type_for_alias(kind))], {"huggingface": json.dumps(features)})
