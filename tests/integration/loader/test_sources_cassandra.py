@@ -315,6 +315,10 @@ class Proxy:
                 client, _ = self._listener.accept()
                 server = socket.create_connection(self._target)
                 self._sockets += [client, server]
+                if self._listener.fileno() < 0:  # closed meanwhile, perhaps without these two
+                    client.close()
+                    server.close()
+                    return
                 for one, other in ((client, server), (server, client)):
                     threading.Thread(target=self._pass, args=(one, other), daemon=True).start()
         except OSError:
