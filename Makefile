@@ -52,6 +52,7 @@ test-unit: setup  ## run the tests that need no services
 test-e2e: setup  ## run the end-to-end tests: README, trainings, browser, clusters, kills (ALL=1: also the slow ones)
 	@$(RUN) imagestrata s3-build >/dev/null
 	@$(RUN) imagestrata chromium >/dev/null || true  # the tests of the page then say what is missing
+	@$(RUN) python -m tests.support.spark_start
 	@$(RUN) python $(PYTEST) -n logical tests/e2e $(if $(ALL),,-m "not slow")
 
 test-lowest: setup  ## run tests with the lowest versions that pyproject.toml allows, in a separate environment (TESTS=folders or files)

@@ -41,8 +41,10 @@ SPARK = ("tests/integration/etl/", "tests/integration/jobs/")
 """Tests of the Spark session. A run has at most two sessions."""
 SECOND_SESSION = "tests/integration/jobs/test_ingest_"
 """Tests of the Spark session from here on, by name, use the second one: they take as long as those before."""
+JOURNEYS = "tests/e2e/tables/"
+"""Journeys of several jobs over tables: they share one session."""
 
-LONGEST = (*SPARK, "tests/e2e/test_docs.py", "tests/e2e/test_train.py")
+LONGEST = (*SPARK, JOURNEYS, "tests/e2e/test_docs.py", "tests/e2e/test_train.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -81,6 +83,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> "LoadScop
     class ByFile(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
+            if file.startswith(JOURNEYS):
+                return JOURNEYS
             return f"session {1 + (file >= SECOND_SESSION)}" if file.startswith(SPARK) else file
 
     config.option.loadscopereorder = False

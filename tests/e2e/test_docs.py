@@ -82,9 +82,10 @@ class Checkout:
         # Caches of splits belong to the run.
         found["IMAGESTRATA_CACHE"] = str(self.folder / "build" / "cache")
         path = [one for one in found["PATH"].split(os.pathsep) if not one.startswith(str(ROOT / ".venv"))]
-        if with_extras:  # the checkout has its own code and Spark configuration
-            packages = self.folder / ".venv" / "lib" / "python3.11" / "site-packages"
-            found |= {"PYTHONPATH": str(self.folder), "SPARK_CONF_DIR": str(packages / "pyspark" / "conf")}
+        if with_extras:  # the checkout has its own code
+            found |= {"PYTHONPATH": str(self.folder)}
+            if "SPARK_CONF_DIR" in os.environ:  # the archive of Spark's classes, with this environment's configuration
+                found["SPARK_CONF_DIR"] = os.environ["SPARK_CONF_DIR"]
             found |= {"PYSPARK_PYTHON": sys.executable, "VIRTUAL_ENV": str(OURS.parent)}
             path.insert(0, str(OURS))
         found["PATH"] = os.pathsep.join(path)

@@ -13,8 +13,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import nbformat
-from nbclient import NotebookClient
 from PIL import Image
 
 from imagestrata.devstack.servers.cassandra import Cassandra
@@ -33,6 +31,9 @@ def copied(folder: Path) -> Path:
 
 def executed(name: str, folder: Path) -> Any:
     """A notebook of a copied folder after its cells were run in order."""
+    import nbformat  # takes seconds, which every process that collects the tests would spend
+    from nbclient import NotebookClient
+
     book = nbformat.read(folder / name, as_version=4)
     NotebookClient(book, timeout=SECONDS_A_CELL, resources={"metadata": {"path": str(folder)}}).execute()
     return book
@@ -40,6 +41,8 @@ def executed(name: str, folder: Path) -> Any:
 
 def tidied(book: Any, folder: Path) -> str:
     """The stored form of a notebook: outputs for people, without warnings and local paths."""
+    import nbformat
+
     metadata = json.loads((folder / BOOKS[0].name).read_text(encoding="utf-8"))["metadata"]
     book.metadata = nbformat.from_dict(metadata)
     for cell in book.cells:

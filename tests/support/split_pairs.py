@@ -55,7 +55,7 @@ ELSEWHERE = {
         ("data_table", "metadata_table", "metadata_ofn", "dataset", "id_col", "label_col", "data_col"),
         "needs tables: tests/integration/jobs/test_split.py",
     ),
-    "features": "needs tables: tests/integration/jobs/test_split_features.py",
+    "features": "needs tables: tests/e2e/tables/test_features_of_splits.py",
     **dict.fromkeys(("label_view", "as_of", "skip_replaced"), "needs tables: tests/integration/jobs/test_as_of.py"),
 }
 """Options that choose the table. Splits of a cache do not have them."""

@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import nbformat
 import pytest
 
 from tests.support import notebooks
@@ -11,6 +10,8 @@ from tests.support import notebooks
 
 @pytest.mark.parametrize("path", notebooks.BOOKS, ids=lambda path: path.stem)
 def test_notebooks_are_stored_with_their_outputs(path: Path) -> None:
+    import nbformat  # takes seconds, which every process of a run would spend
+
     text = path.read_text(encoding="utf-8")
     book = json.loads(text)
     nbformat.validate(book)

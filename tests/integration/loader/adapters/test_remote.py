@@ -11,8 +11,6 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
-from torchvision import transforms
-from torchvision.datasets import ImageFolder
 
 from imagestrata.devstack.servers.s3 import S3
 from loader import ShardError
@@ -35,6 +33,9 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Client:
 
 
 def test_existing_webdataset_code_works_unchanged(s3: S3, tmp_path: Path) -> None:
+    from torchvision import transforms  # takes seconds, which every process of a run would spend
+    from torchvision.datasets import ImageFolder
+
     for label in range(3):
         (tmp_path / str(label)).mkdir()
         for number in range(30):

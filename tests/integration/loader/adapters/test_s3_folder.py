@@ -18,7 +18,6 @@ import pytest
 import torch
 from PIL import Image
 from torch.utils.data import DataLoader
-from torchvision.datasets import ImageFolder
 
 import loader
 from formats.stores.s3 import S3Access
@@ -84,6 +83,8 @@ def open_tree(client: Client, tmp_path: Path) -> Callable[..., Any]:
 def test_an_s3_folder_matches_the_torchvision_image_folder(
     open_tree: Callable[..., Any], tree: Path, place: str
 ) -> None:
+    from torchvision.datasets import ImageFolder  # takes seconds, which every process of a run would spend
+
     wanted = ImageFolder(str(tree))
     folder = open_tree(client=make_client(tree.parent.parent)) if place == "local" else open_tree("/train/")
     assert folder.classes == wanted.classes == ["Dog", "cat", "snake", "äh & <é>"]

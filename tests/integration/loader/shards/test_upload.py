@@ -1,4 +1,7 @@
-"""torch datasets are uploaded as shards: an ImageFolder's own files, and uploads to a real bucket that fail."""
+"""torch datasets are uploaded as shards: an ImageFolder's own files, and uploads to a real bucket that fail.
+
+torchvision is imported by the tests that use it: it takes seconds, which every process of a run would spend.
+"""
 
 import io
 import json
@@ -9,8 +12,6 @@ from typing import Any
 
 import pytest
 from PIL import Image
-from torchvision.datasets import ImageFolder
-from torchvision.transforms import Normalize, ToTensor
 
 from formats.stores.s3 import S3Access
 from formats.stores.storage import Storage
@@ -36,6 +37,8 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_files_of_an_image_folder_are_uploaded_unchanged(tree: Path, tmp_path: Path) -> None:
+    from torchvision.datasets import ImageFolder
+
     shards = upload_cv_dataset(
         ImageFolder(str(tree)), client=make_client(tmp_path), bucket="b", base_folder="x/y", workers=2, progress=False
     )
@@ -51,17 +54,18 @@ def test_files_of_an_image_folder_are_uploaded_unchanged(tree: Path, tmp_path: P
         assert told["id"] == str(image_id("", b"", os.fsencode(told["path"])))
 
 
-class Halved(ImageFolder):
-    def __getitem__(self, index: int) -> tuple[Any, int]:
-        image, label = super().__getitem__(index)
-        return image.resize((8, 8)), 2 - label
-
-
 def grey(path: str) -> Any:
     return Image.open(path).convert("L").resize((5, 5))
 
 
 def test_images_from_custom_loaders_and_datasets_are_packed(tree: Path, tmp_path: Path) -> None:
+    from torchvision.datasets import ImageFolder
+
+    class Halved(ImageFolder):
+        def __getitem__(self, index: int) -> tuple[Any, int]:
+            image, label = super().__getitem__(index)
+            return image.resize((8, 8)), 2 - label
+
     client = make_client(tmp_path)
     halved, loaded = Halved(str(tree)), ImageFolder(str(tree), loader=grey)
     for name, dataset, size in (("halved", halved, (8, 8)), ("loaded", loaded, (5, 5))):
@@ -73,6 +77,8 @@ def test_images_from_custom_loaders_and_datasets_are_packed(tree: Path, tmp_path
 
 
 def test_a_deleted_file_is_named(tree: Path, tmp_path: Path) -> None:
+    from torchvision.datasets import ImageFolder
+
     dataset = ImageFolder(str(tree))
     dataset.samples[3] = (str(tree / "gone.jpg"), 1)
     with pytest.raises(ShardError, match=r"item 3 of the dataset\. Found: FileNotFoundError"):
@@ -90,11 +96,15 @@ class Transformed(Pictures):
     """Images as torchvision's own transforms return them."""
 
     def __getitem__(self, number: int) -> tuple[Any, int]:
+        from torchvision.transforms import ToTensor
+
         image, label = super().__getitem__(number)
         return ToTensor()(image), label
 
 
 def test_a_dataset_with_transforms_keeps_its_pixels_and_normalized_ones_are_refused(tmp_path: Path) -> None:
+    from torchvision.transforms import Normalize
+
     options: dict[str, Any] = {"client": make_client(tmp_path), "bucket": "b", "progress": False}
     upload_cv_dataset(Transformed(3), base_folder="x", workers=1, image_format="png", **options)
     for files in samples_in(tmp_path / "b" / "x").values():

@@ -9,7 +9,6 @@ import pytest
 import torch
 from onnx import TensorProto, helper
 from PIL import Image
-from torchvision.transforms import v2
 
 from etl.errors import FunctionError
 from etl.features.computing.functions import Function
@@ -36,6 +35,8 @@ def load(path: Path, preprocess: str = "imagenet") -> Function:
 
 @pytest.mark.parametrize("height", [16, 14])
 def test_pixels_are_those_of_torchvision(tmp_path: Path, height: int) -> None:
+    from torchvision.transforms import v2  # takes seconds, which every process of a run would spend
+
     model = onnx_models.input_itself(tmp_path / "m.onnx", ["N", 3, height, height])
     scaled = [v2.PILToTensor(), v2.ToDtype(dtype=torch.float32, scale=True)]
     margin = v2.Resize(round(height * 256 / 224), v2.InterpolationMode.BILINEAR)
