@@ -129,7 +129,8 @@ def _graph(
     files: Any, labels: Any, *, transform: Callable[..., Any], train: bool, size: int, is_on_gpu: bool
 ) -> tuple[Any, Any]:
     fn, types = importlib.import_module("nvidia.dali.fn"), importlib.import_module("nvidia.dali.types")
-    images = fn.decoders.image(files, device="mixed" if is_on_gpu else "cpu", output_type=types.RGB)
+    device = "mixed" if is_on_gpu else "cpu"
+    images = fn.decoders.image(files, device=device, output_type=types.RGB, jpeg_fancy_upsampling=is_on_gpu)
     labels = fn.cast(fn.squeeze(labels, axes=[0]), dtype=types.INT64)
     try:
         images = transform(images, train=train, size=size)

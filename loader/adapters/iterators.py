@@ -295,7 +295,8 @@ def classification(
         position: dict[str, Any] = {}
         flip = fn.random.coin_flip() if mirror else 0
     else:
-        images = fn.decoders.image(files, device=device, output_type=types.RGB)
+        # Colours are interpolated as on the CPU. Crops are not: nvJPEG before 13.2 prints a warning for each of them.
+        images = fn.decoders.image(files, device=device, output_type=types.RGB, jpeg_fancy_upsampling=is_on_gpu)
         sides, (pos_y, pos_x) = _evaluated(images.shape(), size=size)
         images = fn.resize(images, size=sides, interp_type=types.INTERP_TRIANGULAR)
         position, flip = {"crop_pos_y": pos_y, "crop_pos_x": pos_x}, 0

@@ -12,6 +12,7 @@ from loader.options import check_choice
 
 _USUAL_FRAMES = (0xC0, 0xC1, 0xC2)  # of a JPEG: baseline, extended, progressive
 _NO_FRAMES = (0xC4, 0xC8, 0xCC)
+_END = b"\xff\xd9"  # of a JPEG; its pixels never contain these bytes
 _UNUSUAL_IN_WEBP = {b"ANIM", b"ANMF", b"EXIF"}
 _PLAIN_PNM = re.compile(rb"P[56]\s\d+\s\d+\s255\s")
 
@@ -33,14 +34,15 @@ def check_orientation(value: str) -> None:
 def is_read_by_dali(image: bytes) -> bool:
     """Whether DALI decodes a file as `formats.pictures.decoding` says, as far as its first bytes tell.
 
-    It does for JPEG of 8 bits, gray or in colour; for PNG; for WebP without EXIF and animation; and for plain PNM. Its
-    decoders differ for rare EXIF blocks, other formats, and from CPU to GPU for CMYK.
+    It does for complete JPEG of 8 bits, gray or in colour as YCbCr; for PNG of 8 and 16 bits; for WebP without EXIF and
+    animation; and for plain PNM. Its decoders differ for rare EXIF blocks and other formats. Those for GPUs also take
+    RGB in a JPEG for YCbCr, give other values of PNG with 2 and 4 bits, and accept truncated JPEG.
     """
     try:
         if image[:2] == b"\xff\xd8":
             return _is_usual_jpeg(image)
         if image[:8] == b"\x89PNG\r\n\x1a\n":
-            return all(map(_is_usual, _exif_of_png(image)))
+            return image[24] in (8, 16) and all(map(_is_usual, _exif_of_png(image)))
         if image[:4] == b"RIFF" and image[8:12] == b"WEBP":
             return _UNUSUAL_IN_WEBP.isdisjoint(_chunks_of_webp(image))
         return _PLAIN_PNM.match(image) is not None
@@ -49,12 +51,17 @@ def is_read_by_dali(image: bytes) -> bool:
 
 
 def _is_usual_jpeg(image: bytes) -> bool:
-    at = 2
+    at, is_rgb = 2, False
     while image[at] == 0xFF:
         marker, length = struct.unpack_from(">BH", image, at + 1)
         if 0xC0 <= marker <= 0xCF and marker not in _NO_FRAMES:
             bits, components = image[at + 4], image[at + 9]
-            return marker in _USUAL_FRAMES and bits == 8 and components in (1, 3)
+            is_gray_or_ycbcr = components == 1 or (
+                components == 3 and not is_rgb and image[at + 10 : at + 19 : 3] != b"RGB"
+            )
+            return marker in _USUAL_FRAMES and bits == 8 and is_gray_or_ycbcr and image.rfind(_END, at) > 0
+        if marker == 0xEE and image[at + 4 : at + 9] == b"Adobe":
+            is_rgb = image[at + 15] == 0
         if marker == 0xE1 and image[at + 4 : at + 10] == b"Exif\0\0" and not _is_usual(image[at + 4 : at + 2 + length]):
             return False
         at += 2 + length

@@ -289,7 +289,7 @@ def test_tests_of_a_module_are_named_after_it_in_a_folder_that_mirrors_its_packa
     for file in sorted((ROOT / "tests").rglob("test_*.py")):
         tier, *folders = file.relative_to(ROOT / "tests").parts[:-1] or ("",)
         place, name = ROOT.joinpath(*folders), file.stem.removeprefix("test_")
-        if tier == "e2e" or (tier, name) in {
+        if tier in ("e2e", "gpu") or (tier, name) in {
             ("unit", "house"),
             ("unit", "docstrings"),
             ("unit", "documents"),
