@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +25,6 @@ from etl.errors import ConflictError, EtlError, SourceError, TableError
 from etl.ingest.plan import IngestPlan, Tolerance, new_ingest_id
 from etl.ingest.report import IngestReport
 from etl.ingest.writing.image_writer import write_images
-from imagestrata.devstack.servers.cassandra import Cassandra
 from jobs import ingest as job
 from jobs import shard
 from schemas import Columns, image_id
@@ -347,44 +345,6 @@ def test_two_concurrent_ingests_agree(spark: SparkSession, control: Control, pla
     rows = rows_of(control, plan.tables.metadata)
     assert {(row["or_label"], row["label"]) for row in rows} == {("a", 0), ("b", 1), ("c", 2)}
     assert len(rows) == 6
-
-
-SECRET = "hardly-guessed-7"
-
-
-def test_a_submitted_command_reads_spark_settings_and_shows_no_password(
-    cassandra: Cassandra, keyspace: str, tmp_path: Path
-) -> None:
-    """As users run it, from another folder. This server accepts any password."""
-    events = tmp_path / "events"
-    events.mkdir()
-    conf = {
-        "spark.cassandra.connection.port": str(cassandra.port),
-        "spark.cassandra.auth.username": "writer",
-        "spark.cassandra.auth.password": SECRET,
-        "spark.eventLog.enabled": "true",
-        "spark.eventLog.dir": events.as_uri(),
-        "spark.eventLog.compress": "false",  # Spark 4 compresses unless this is set
-        "spark.imagestrata.source": str(tree(tmp_path / "tree", each=1)),
-        "spark.imagestrata.split-subdir": "train,val",
-        "spark.imagestrata.data-table": f"{keyspace}.data",
-        "spark.imagestrata.metadata-table": f"{keyspace}.metadata",
-        "spark.ui.enabled": "false",
-        # For a few rows, compiling takes longer.
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        "spark.sql.shuffle.partitions": "2",
-    }
-    given = [text for name, value in conf.items() for text in ("--conf", f"{name}={value}")]
-    program = str(Path(sys.executable).with_name("spark-submit"))
-    command = [program, "--master", "local[2]", *given, job.__file__, "--json"]
-    done = subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr  # Spark prints the errors of its Python to stdout
-    report = json.loads(done.stdout.splitlines()[-1])
-    assert (report["images"], report["classes"], report["images_by_split"]) == (6, 3, {"train": 3, "val": 3})
-    logged = "".join(file.read_text() for file in events.rglob("*") if file.is_file())
-    assert "SparkListenerJobStart" in logged
-    assert SECRET not in done.stdout + done.stderr + logged
 
 
 def test_the_command_plans_without_writing(
