@@ -346,6 +346,8 @@ class Source:
         """The position of the delivery, exact to the sample.
 
         By default it is the position after the batch that `epoch` or an iterator of this package has delivered last.
+        While several passes are open, it is refused: close the others. A pass that has ended does not change the
+        position of one that is open.
         If several iterators read the source, each has a position of its own: ask the iterator. Your own DALI pipeline
         reads ahead, so only you know what has left it: give ``epoch`` and ``steps``.
 
@@ -459,10 +461,13 @@ class Source:
     def _counted(self, epoch: int) -> Generator[Batch, None, None]:
         own = self._readers.own
         number = own.begin(epoch)
-        for batch in self.batches(epoch):
-            own.note(epoch, batch.step + 1, batch.delivered, of=number)
-            yield batch
-        own.note(epoch + 1, None, of=number)  # also on a rank that had one step less than others
+        try:
+            for batch in self.batches(epoch):
+                own.note(epoch, batch.step + 1, batch.delivered, of=number)
+                yield batch
+            own.note(epoch + 1, None, of=number)  # also on a rank that had one step less than others
+        finally:
+            own.end(number)
 
     def _batch(self, filled: Taken, epoch: int) -> Batch:
         for sample in filled.skipped:

@@ -126,9 +126,10 @@ class GenericIterator:
                 step = self.given.step + 1
                 position.note(epoch, step, self.given.delivered, of=number)  # not what DALI has prepared beyond it
                 yield self._convert([self._array(output) for output in outputs])
+            position.note(epoch + 1, None, of=number)
         finally:
+            position.end(number)
             reader.close()
-        position.note(epoch + 1, None, of=number)
 
     def _build(self, reader: EpochReader, epoch: int, step: int) -> Any:
         """A pipeline for the rest of one epoch: one of an earlier epoch would continue its random numbers."""

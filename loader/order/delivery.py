@@ -11,6 +11,9 @@ from loader.order.plan import Plan, PlanState
 Delivered: TypeAlias = tuple[int, Sequence[int]]
 """What of an epoch a rank has delivered, out of order: its samples below the first number, without the others."""
 
+_At: TypeAlias = tuple[int, int | None, Delivered | None]
+"""A position: an epoch, its first batch that was not delivered (None: its first one), and out of order, what was."""
+
 _MARKS = 1024
 """Recent batches for which we know what was delivered with them, out of order."""
 
@@ -18,16 +21,17 @@ _MARKS = 1024
 class Position:
     """Where one reader is. A reader is an iterator or a dataset over the source, or the source's own loop.
 
-    It begins one pass after another. If it continues a pass after it has begun another one, there is no position that
-    describes it, and `state` raises.
+    It begins one pass after another. Its position is that of the pass that is open, or else that was read last. While
+    several are open, no position describes it, and `state` raises.
     """
 
     def __init__(self, plan: Plan, readers: "Readers") -> None:
         self._readers = readers
         self._newest = 0  # the number of the newest pass
+        self._open: dict[int, _At] = {}  # where the passes are that have begun and not ended
         self.is_used = False
         """Whether it was read from, or has a state of its own."""
-        self._at: tuple[int, int | None, Delivered | None] | None
+        self._at: _At | None
         self._start(plan)
 
     @property
@@ -44,9 +48,12 @@ class Position:
         """Begin a pass over an epoch; returns its number."""
         self._touch()
         self._newest += 1
-        self._is_mixed = False
-        self._at = epoch, None, None
+        self._at = self._open[self._newest] = epoch, None, None
         return self._newest
+
+    def end(self, number: int) -> None:
+        """Record that a pass has ended, or was left."""
+        self._open.pop(number, None)
 
     def note(self, epoch: int, steps: int | None, delivered: Delivered | None = None, *, of: int | None = None) -> None:
         """Record that the batches of an epoch before ``steps`` were delivered; None: those that it began with.
@@ -54,8 +61,10 @@ class Position:
         ``of`` is the number of the pass; None: the newest.
         """
         self._touch()
-        self._is_mixed |= of is not None and of != self._newest
         self._at = epoch, steps, delivered
+        number = self._newest if of is None else of
+        if number in self._open:
+            self._open[number] = self._at
 
     def leave(self) -> None:
         """Record that only the caller knows what is delivered from now on, because DALI or workers read ahead."""
@@ -77,16 +86,17 @@ class Position:
                 "Wanted epoch and steps, which say what has left your pipeline. "
                 "Found: neither. DALI and workers read ahead, so the source cannot know."
             )
-        if self._is_mixed:
+        if len(self._open) > 1:
             raise OptionError(
-                "Wanted the position of one pass. Found: two passes that were read in turn. "
-                "Read one after the other, or give each a source of its own."
+                f"Wanted the position of one pass. Found: {len(self._open)} passes that have begun and not ended. "
+                "Close the others (their close(), or del), or give each a source of its own."
             )
-        return state_after(self.plan, *self._at)
+        (at,) = self._open.values() or [self._at]  # another pass may have ended since
+        return state_after(self.plan, *at)
 
     def _start(self, plan: Plan) -> None:
         self.plan = plan
-        self._is_mixed = False
+        self._open.clear()
         self._at = plan.first_epoch, None, None
 
     def reload(self, plan: Plan) -> None:

@@ -185,6 +185,13 @@ def _jpegs() -> Iterator[Kind]:
     for broken in (0, 9):
         name = f"RGB, orientation {broken}, which does not exist"
         yield Kind(name, "JPEG", saved(rgb, "JPEG", exif=exif(broken), **lossy), rgb, 2)
+    for first, second in ((6, 3), (1, 6)):
+        name = f"RGB, orientation {first}, then {second} in a second block"
+        stored = np.ascontiguousarray(turned(rgb, first))
+        data, block = saved(stored, "JPEG", exif=exif(first), **lossy), exif(second)
+        at = data.index(b"\xff\xdb")
+        data = data[:at] + b"\xff\xe1" + (len(block) + 2).to_bytes(2, "big") + block + data[at:]
+        yield Kind(name, "JPEG", data, rgb, 2, stored)
 
 
 def _orientations(format: str, *, most: float = 0.0, **options: Any) -> Iterator[Kind]:
@@ -268,8 +275,13 @@ def _pngs() -> Iterator[Kind]:
     stored = np.ascontiguousarray(turned(deep_rgb, 6))
     data = png(stored, bits=16, colour=2, chunks=((b"eXIf", exif(6).removeprefix(b"Exif\0\0")),))
     yield Kind("RGB, 16 bits, orientation 6", "PNG", data, eight_rgb, 0.0, turned(eight_rgb, 6))
-    two = saved(rgb, "PNG", save_all=True, append_images=[Image.fromarray(255 - rgb)])
-    yield Kind("RGB, animated", "PNG", two, rgb)
+    stored = np.ascontiguousarray(turned(rgb, 6))
+    data = png(stored, colour=2, chunks=((b"eXIf", exif(6)),))
+    yield Kind("RGB, orientation 6, with JPEG's prefix", "PNG", data, rgb, 0.0, stored)
+    other = Image.fromarray(255 - rgb)
+    yield Kind("RGB, animated", "PNG", saved(rgb, "PNG", save_all=True, append_images=[other]), rgb)
+    data = saved(rgb, "PNG", save_all=True, default_image=True, append_images=[other])
+    yield Kind("RGB, beside an animation", "PNG", data, rgb)
 
 
 def _tiffs() -> Iterator[Kind]:

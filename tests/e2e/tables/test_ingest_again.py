@@ -12,18 +12,18 @@ from etl.errors import EtlError
 from etl.ingest.stale_rows import StaleRows
 from jobs import ingest as job
 from schemas import image_id
-from tests.support.trees import PlanOf, before_writing, by_name, picture, plant, tree
+from tests.support.trees import before_writing, by_name, picture, plan_maker, plant, tree
 
 
 def test_rows_whose_files_are_gone_are_counted_listed_and_pruned(
     spark: SparkSession,
     control: Control,
-    plan_of: PlanOf,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     root, other = tree(tmp_path / "one"), tree(tmp_path / "other", splits=("val",), classes="z", each=2)
+    plan_of = plan_maker()
     plan = plan_of(root)
     job.run(spark, plan=plan)
     job.run(spark, plan=plan_of(other, splits=("val",)))

@@ -151,19 +151,26 @@ def test_an_epoch_can_begin_at_any_step(sources: Sources) -> None:
 
 
 def test_a_state_is_that_of_one_pass(sources: Sources) -> None:
-    """A pass that was left early does not count; two that are read in turn have no common position."""
+    """Passes that were closed do not count, whenever they were read; two that are open have no common position."""
     source = sources()
-    left, state = source.epoch(0), source.state_dict()
-    next(left)
-    for epoch in (2, 1):
-        taken = source.epoch(epoch)
-        next(taken), next(taken)
-        assert source.state_dict() == state | {"epoch": epoch, "start": 16}
-    next(left)
-    with pytest.raises(loader.OptionError, match=r"position of one pass\. Found: two passes that were read in turn"):
-        source.state_dict()
-    next(source.epoch(3))
-    assert source.state_dict() == state | {"epoch": 3, "start": 8}
+    one, state = source.epoch(0), source.state_dict()
+    next(one)
+    at = state | {"epoch": 0, "start": 8}
+    next(source.epoch(2)), list(source.epoch(5))  # a look at another batch, and a whole pass
+    assert source.state_dict() == at
+    other = source.epoch(1)
+    assert source.state_dict() == at
+    next(other)
+    for pass_ in (one, other):
+        with pytest.raises(loader.OptionError, match=r"position of one pass\. Found: 2 passes that have begun"):
+            source.state_dict()
+        next(pass_)
+    one.close()
+    assert source.state_dict() == state | {"epoch": 1, "start": 16}
+    other.close()
+    assert source.state_dict() == state | {"epoch": 1, "start": 16}
+    list(source.epoch(3))
+    assert source.state_dict() == state | {"epoch": 4}
 
 
 def test_out_of_order_two_readings_of_an_epoch_have_no_common_position(sources: Sources) -> None:
