@@ -16,6 +16,7 @@ _CHANGING = frozenset(
     | {"CurrentCatalog", "CurrentDatabase", "CurrentTimeZone", "CurrentUser"}
 )
 """Expressions that Spark counts as deterministic, because they are constant within a query."""
+_CODE = re.compile(r"^(?:[\w.$]+(?:Exception|Error): ?)?(?:\[[A-Z_.]+\] ?)?")
 _TIMES = frozenset({"DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ"})
 _TODAY = re.compile(r"\s*(now|today|tomorrow|yesterday)\b", re.IGNORECASE)
 """Texts that Spark replaces by a time while it parses ``date 'today'``, so that the parsed expression lacks them."""
@@ -34,14 +35,20 @@ def check_expression(text: str, *, wanted: str) -> None:
     try:
         kinds = set(_kinds(_parsed(text)))
     except (Py4JJavaError, ParseException) as error:  # Java's exception, or the one that a session translates it to
-        told = " ".join(str(getattr(error, "java_exception", error)).partition(":")[2].split())[:200]
-        raise ValueError(f"{wanted} Found: {text!r} ({told})") from None
+        raise ValueError(f"{wanted} Found: {text!r} ({reason_of(error)})") from None
     if kinds & _SUBQUERIES:
         raise ValueError(f"{wanted} Found: {text!r}, which queries other tables")
     if kinds & _NAMES:
         raise ValueError(f"{wanted} Found: {text!r}, which names a column")
     if day := _literal_of_today(text):
         raise ValueError(f"{wanted} Found: {text!r}, where {day} depends on the day")
+
+
+def reason_of(error: Exception) -> str:
+    """Why Spark refuses an expression, as one line: without the exception's class, its code and the expression."""
+    told = str(getattr(error, "java_exception", error)).partition("== SQL ==")[0]
+    told = _CODE.sub("", " ".join(told.split()))
+    return told.replace(".(line ", " (line ")[:200]
 
 
 def names_in(text: str) -> set[str]:

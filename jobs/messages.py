@@ -20,6 +20,8 @@ _WITH_VALUE = {
 }
 # fmt: on
 _ALONE = {"--supervise", "--verbose"}
+_TRACEBACK = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(\S.*)")
+_WORKER_PYTHON = "Set PYSPARK_PYTHON to a Python that has it and the packages of imagestrata[spark]"
 _SECRET = re.compile(r"((?:[^\s=]*)(?:secret|password|token|access[.]?key)[^\s=]*=).+", re.IGNORECASE)
 
 
@@ -30,15 +32,29 @@ def not_installed(error: ModuleNotFoundError) -> str:
 
 
 def spark_error(error: Exception) -> str:
-    """One line for an error of Spark: our own message if an executor raised it, else the innermost cause."""
+    """One line for an error of Spark: our own message if an executor raised it, else the innermost cause.
+
+    If that is a traceback of a Python worker, its last line is shown.
+    """
     text = str(error)
-    return NO_JAVA if "JAVA_GATEWAY_EXITED" in text else executor_error(text) or f"Spark failed. {_cause(error)}"
+    if "JAVA_GATEWAY_EXITED" in text:
+        return NO_JAVA
+    return executor_error(text) or _worker_error(text) or f"Spark failed. {_cause(error)}"
 
 
 def executor_error(text: str) -> str | None:
     """Our own message in the traces of an error that an executor raised; None if there is none."""
     found = re.findall(r"^(?:etl|formats|schemas)\.errors\.\w+: (.+)$", text, re.MULTILINE)
     return found[-1] if found else None
+
+
+def _worker_error(text: str) -> str | None:
+    """The last line of the last traceback of a Python worker, and how to mend a missing library; None without one."""
+    found = _TRACEBACK.findall(text)
+    if not found:
+        return None
+    mend = f" {_WORKER_PYTHON}" if found[-1].startswith("ModuleNotFoundError") else ""
+    return f"Spark failed in a Python worker. Found: {found[-1].strip()}{'.' if mend else ''}{mend}"
 
 
 def _cause(error: Exception) -> str:

@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Mapping, Sequence
 
-from etl.splits.plan import USUAL_RATIOS, Pin, SplitPlan, SplitRef, Top, listed, parse_balance, parse_numbers
+from etl.splits.plan import USUAL_RATIOS, Pin, SplitPlan, SplitRef, Top, listed, parse_balance, parse_ratios
 from formats.command_line import Parser
 from formats.errors import NotASplitError
 from jobs import options
@@ -111,7 +111,7 @@ def _draft(args: argparse.Namespace, **missing: TableName) -> SplitPlan:
         out=args.split_ofn,
         metadata_in=args.metadata_ifn,
         metadata_out=args.metadata_ofn,
-        ratios=args.split_ratio and parse_numbers(args.split_ratio, what="split ratios"),
+        ratios=args.split_ratio and parse_ratios(args.split_ratio),
         balance=parse_balance(args.balance),
         stratify=None if args.stratify is None else tuple(name.strip() for name in args.stratify.split(",")),
         exclude=tuple(map(SplitRef.parse, args.exclude)),

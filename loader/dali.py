@@ -18,12 +18,18 @@ from loader.adapters.undecodable import decode_error
 from loader.batch import Batch
 from loader.errors import DecodeError, TableError, require
 from loader.order.delivery import Position
+from loader.splits import Split
 
 _DALI_TYPES = {"bool": "BOOL", "int32": "INT32", "int64": "INT64", "float32": "FLOAT", "float64": "FLOAT64"}
 
 
 class Batches(Protocol):
     """What `EpochReader` needs of a source."""
+
+    @property
+    def split(self) -> Split:
+        """What is read, for errors that name a file of it."""
+        ...
 
     @property
     def metadata(self) -> tuple[str, ...]:
@@ -107,7 +113,7 @@ class EpochReader:
         files = []
         for place, file in enumerate(self._files(batch)):
             if isinstance(file, Exception):
-                raise decode_error(batch, place, file) from file
+                raise decode_error(self._source.split, batch, place, file) from file
             files.append(_bytes(file))
         return files, *_labels(batch), *columns, *_features(batch)
 

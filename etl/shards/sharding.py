@@ -35,6 +35,7 @@ from etl.sources.entries import text
 from etl.splits.lookups import check_pictures, draw_ids
 from etl.workers import map_batches
 from formats.shards.layout import END
+from formats.sizes import counted
 from schemas.shards import Shard
 
 log = logging.getLogger("imagestrata.shard")
@@ -80,7 +81,7 @@ def run(spark: SparkSession, *, plan: ShardPlan) -> ShardReport:
         if made is not None:
             measured = fetched(made.select("order", "size"))
         packing = _pack(measured, bare if made is None else made, plan=plan, source=images.source)
-        log.info("write %s images into %s shards", f"{len(measured):,}", f"{len(packing):,}")
+        log.info("write %s into %s", counted(len(measured), "image"), counted(len(packing), "shard"))
         order = ShardOrder(
             address=plan.out,
             tag=tag,

@@ -24,7 +24,7 @@ def meeting(rows: DataFrame, where: str) -> DataFrame:
     try:
         chosen = _chosen(rows, where)
     except (AnalysisException, ParseException) as error:
-        raise TableError(f"{wanted} Found: {where!r}: {str(error).splitlines()[0]}") from None
+        raise TableError(f"{wanted} Found: {where!r}: {str(error).strip().splitlines()[0]}") from None
     if not is_repeatable(chosen._jdf.queryExecution().analyzed().condition()):
         raise TableError(f"{wanted} Found: {where!r}, whose result changes from run to run.")
     return chosen

@@ -16,6 +16,7 @@ LABELS = "labels"
 """The column with several labels per image, and the name for stratifying by them."""
 
 _NUMBER = re.compile(r"[0-9]{1,99}(?:\.[0-9]{1,99})?|\.[0-9]{1,99}")
+_RATIOS = "Wanted split ratios as numbers above 0 with commas between them, as in 8,2."
 _WEIGHT = re.compile(rf"(?P<name>.+?)=(?P<weight>{_NUMBER.pattern})(?:,|$)")  # a name may contain commas
 _SCHEME = re.compile(r"^[a-z][a-z0-9+.-]*://")
 _STRANGE = re.compile(r"[\[\]{}*?:^\\]")
@@ -42,6 +43,14 @@ def parse_numbers(text: str, *, what: str) -> tuple[Fraction, ...]:
     items = [item.strip() for item in text.split(",")]
     if not all(_NUMBER.fullmatch(item) for item in items):
         raise ValueError(f"Wanted {what} as numbers of 0 or more with commas between them, as in 8,2. Found: {text!r}")
+    return tuple(Fraction(item) for item in items)
+
+
+def parse_ratios(text: str) -> tuple[Fraction, ...]:
+    """Parse the proportions of splits, such as ``8,2``. Raises ValueError unless all are numbers above 0."""
+    items = [item.strip() for item in text.split(",")]
+    if not all(_NUMBER.fullmatch(item) and Fraction(item) > 0 for item in items):
+        raise ValueError(f"{_RATIOS} Found: {text!r}")
     return tuple(Fraction(item) for item in items)
 
 
@@ -246,7 +255,7 @@ class SplitPlan:
     def _check_shares(self) -> None:
         ratios = self.ratios
         if ratios is not None and (not ratios or not all(ratio > 0 for ratio in ratios)):
-            raise ValueError(f"Wanted split ratios above 0. Found: {listed(ratios)}")
+            raise ValueError(f"{_RATIOS} Found: {listed(ratios)!r}")
         if ratios is not None and len(ratios) > MOST_SPLITS:
             raise ValueError(f"Wanted at most {MOST_SPLITS:,} splits. Found: {len(ratios):,} ratios")
         if self.folds is not None:

@@ -27,7 +27,7 @@ from etl.splits.metadata import Metadata, first_expiry
 from etl.splits.metadata_reading import check_sample, checked, open_metadata
 from etl.splits.output import DictionaryOutput, SplitOutput, check_parts, parts
 from etl.splits.page.document import render
-from etl.splits.plan import LABELS, MOST_SPLITS, USUAL_RATIOS, SplitPlan, parse_numbers
+from etl.splits.plan import LABELS, MOST_SPLITS, USUAL_RATIOS, SplitPlan, parse_ratios
 from etl.splits.positions import summarise
 from etl.splits.report import SplitReport, page_facts, report
 from etl.splits.stored_features import by_position, stored_feature, write_values
@@ -341,7 +341,7 @@ def _ratios(plan: SplitPlan) -> tuple[Fraction, ...]:
 
 def _asked(manifest: SplitManifest) -> tuple[Fraction, ...] | None:
     text = manifest.options.get("split-ratio")
-    return parse_numbers(str(text), what="split ratios") if text else None
+    return parse_ratios(str(text)) if text else None
 
 
 def _leaks(assigned: DataFrame) -> dict[str, dict[str, int]]:

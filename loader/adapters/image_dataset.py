@@ -202,7 +202,7 @@ class ImageDataset(Dataset[Any]):
     def _decoded(self, batch: Batch, place: int) -> Any:
         image = decoded_picture(batch.images[place], self._orientation)
         if isinstance(image, Exception):
-            raise decode_error(batch, place, image, _ADVICE) from image
+            raise decode_error(self.split, batch, place, image, _ADVICE) from image
         return image if self.transform is None else self.transform(image)
 
     def _engine(self) -> FetchEngine:

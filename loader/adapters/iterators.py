@@ -161,7 +161,7 @@ class GenericIterator:
         found = [(batch, reader.undecodable(batch, asks_dali=asks_dali)) for batch in batches]
         for batch, errors in found:
             if errors and not self._skips:
-                raise decode_error(batch, min(errors), errors[min(errors)]) from error
+                raise decode_error(self._source.split, batch, min(errors), errors[min(errors)]) from error
         if not any(errors for _, errors in found) and len(reader.failed) == failed:
             raise error
         left: list[Batch] = []

@@ -264,7 +264,7 @@ class TorchDataset(IterableDataset[Any]):
         if not errors:
             return batch, images
         if not self._skips:
-            raise decode_error(batch, min(errors), errors[min(errors)]) from errors[min(errors)]
+            raise decode_error(source.split, batch, min(errors), errors[min(errors)]) from errors[min(errors)]
         rest = left_out(source, batch, errors, before=before)
         return None if rest is None else (rest, [decoded_picture(image, self._orientation) for image in rest.images])
 

@@ -1,5 +1,6 @@
 """Images that are not pictures: the error that names one, and batches without them."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import cycle, islice
@@ -8,6 +9,8 @@ from uuid import UUID
 
 from loader.batch import Batch, Skipped
 from loader.errors import DecodeError
+from loader.folder.folders import Folder
+from loader.splits import Split
 
 if TYPE_CHECKING:
     from loader.source import Source
@@ -16,12 +19,20 @@ OnUndecodable: TypeAlias = Literal["raise", "skip"]
 
 
 def decode_error(
-    batch: Batch, place: int, reason: object, advice: str = "Use on_undecodable='skip' to leave it out."
+    split: Split,
+    batch: Batch,
+    place: int,
+    reason: object,
+    advice: str = "Use on_undecodable='skip' to leave it out.",
 ) -> DecodeError:
-    """The error that names an image that cannot be decoded, with the reason."""
+    """The error that names an image that cannot be decoded, and its file if it has one, with the reason."""
+    file = ""
+    if isinstance(split, Folder):
+        path = os.fsdecode(split.paths[int(batch.positions[place])])
+        file = f" from the file {os.path.join(split.address, path)}"
     label = f"class {batch.labels[place]}, " if len(batch.labels) else ""
     return DecodeError(
-        f"Wanted a picture as image {_id(batch, place)} ({label}position {batch.positions[place]}). "
+        f"Wanted a picture as image {_id(batch, place)}{file} ({label}position {batch.positions[place]}). "
         f"Found: {len(batch.images[place])} bytes that begin with {batch.images[place][:12]!r}, {reason}. {advice}"
     )
 
@@ -37,10 +48,10 @@ def left_out(source: "Source", batch: Batch, reasons: Mapping[int, object], *, b
     fresh = len([place for place in kept if place < len(batch) - batch.repeats])
     is_usable = before is not None and before.epoch == batch.epoch and len(before) > 0
     if is_padded and not kept and not is_usable:
-        raise decode_error(batch, min(reasons), reasons[min(reasons)])
+        raise decode_error(source.split, batch, min(reasons), reasons[min(reasons)])
     for place, why in reasons.items():
         if place < len(batch) - batch.repeats:
-            reason = str(decode_error(batch, place, why))
+            reason = str(decode_error(source.split, batch, place, why))
             source.skip(Skipped(_id(batch, place), int(batch.positions[place]), batch.epoch, reason))
     if not is_padded:
         return _taken(batch, kept) if kept else None

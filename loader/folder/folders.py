@@ -2,6 +2,7 @@
 tables.
 """
 
+import errno
 import logging
 import os
 from collections import Counter
@@ -55,7 +56,8 @@ def open_folder(
     images, with the same dataset, split name and seed, has the same fingerprint and the same epochs.
 
     A tree is refused if its folders look like splits, or like one folder around everything, because the labels would be
-    wrong. The message shows the likely options.
+    wrong. The message shows the likely options. Symbolic links are followed; one that leads to a folder that it is in
+    is refused.
 
     Args:
         address: The folder with the class folders.
@@ -68,7 +70,8 @@ def open_folder(
         The folder, with ids and labels by position.
 
     Raises:
-        SplitError: There are no class folders, one has no image, or the classes are probably deeper.
+        SplitError: There are no class folders, one has no image, a link leads upwards, or the classes are probably
+            deeper.
         OptionError: An option is out of its range.
     """
     check_class_level(class_level)
@@ -79,7 +82,8 @@ def open_folder(
     classes = _classes(root, skipped)
     number = image_ids(dataset, os.fsencode(or_split))
     counts: dict[str, int] = {}
-    by_class = [sorted(_pictures(root, name, counts, skipped)) for name in classes]
+    above = (_identity(root),)
+    by_class = [sorted(_pictures(root, name, counts, skipped, above)) for name in classes]
     if class_level is None:
         check_levels(counts, place=os.fsdecode(root), call=partial(_call, os.fsdecode(root)))
     if empty := next((name for name, files in zip(classes, by_class, strict=True) if not files), None):
@@ -138,9 +142,10 @@ def _classes(root: bytes, skipped: Counter[str]) -> list[bytes]:
     try:
         with os.scandir(root) as entries:
             for entry in entries:
-                if entry.is_dir() and not is_hidden(entry.name):
+                is_folder = _is_folder(entry, root)
+                if is_folder and not is_hidden(entry.name):
                     names.append(entry.name)
-                elif entry.is_dir():
+                elif is_folder:
                     skipped.update({HIDDEN: len(_files(entry.path))})
                 else:
                     skipped[left_out(entry.name, by_extension=True) or OUTSIDE] += 1
@@ -156,18 +161,25 @@ def _files(folder: bytes) -> list[bytes]:
     return [file for _, _, files in os.walk(folder) for file in files]
 
 
-def _pictures(root: bytes, folder: bytes, counts: dict[str, int], skipped: Counter[str]) -> list[bytes]:
-    """The images below one folder, relative to the root.
+def _pictures(
+    root: bytes, folder: bytes, counts: dict[str, int], skipped: Counter[str], above: tuple[tuple[int, int], ...]
+) -> list[bytes]:
+    """The images below one folder, relative to the root. Raises `SplitError` for a link to a folder that it is in.
 
-    ``counts`` gets the number directly in each folder, and ``skipped`` that of other files, by reason.
+    ``counts`` gets the number directly in each folder, and ``skipped`` that of other files, by reason. ``above`` has
+    the identities of the folders on the way here.
     """
     found, below = [], []
-    with os.scandir(os.path.join(root, folder)) as entries:
+    place = os.path.join(root, folder)
+    if (here := _identity(place)) in above:
+        raise _loop(root, place, "a link to a folder that it is in")
+    with os.scandir(place) as entries:
         for entry in entries:
             path = folder + b"/" + entry.name
-            if entry.is_dir() and is_hidden(entry.name):
+            is_folder = _is_folder(entry, root)
+            if is_folder and is_hidden(entry.name):
                 skipped.update({HIDDEN: len(_files(entry.path))})
-            elif entry.is_dir():
+            elif is_folder:
                 below.append(path)
             elif (reason := left_out(entry.name, by_extension=True)) is not None:
                 skipped[reason] += 1
@@ -175,8 +187,29 @@ def _pictures(root: bytes, folder: bytes, counts: dict[str, int], skipped: Count
                 found.append(path)
     counts[os.fsdecode(folder)] = len(found)
     for path in below:
-        found += _pictures(root, path, counts, skipped)
+        found += _pictures(root, path, counts, skipped, (*above, here))
     return found
+
+
+def _identity(folder: bytes) -> tuple[int, int]:
+    found = os.stat(folder)
+    return found.st_dev, found.st_ino
+
+
+def _is_folder(entry: os.DirEntry[bytes], root: bytes) -> bool:
+    """Whether an entry is a folder, or a link to one. Raises `SplitError` for a link to itself."""
+    try:
+        return entry.is_dir()
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise _loop(root, entry.path, "a link to itself") from None
+
+
+def _loop(root: bytes, link: bytes, what: str) -> SplitError:
+    return SplitError(
+        f"Wanted folders without a loop in {os.fsdecode(root)}. Found: {os.fsdecode(link)}, {what}. Remove the link."
+    )
 
 
 def _call(root: str, folder: str, split: str) -> str:

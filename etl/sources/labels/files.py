@@ -1,5 +1,6 @@
 """Label files: a table with a row for each image, or one number per line in the order of the images' names."""
 
+import codecs
 import csv
 import io
 import os
@@ -23,6 +24,7 @@ from etl.sources.labels.values import LabelError, class_label_names, is_label_ty
 from etl.workers import map_batches
 from formats.errors import StorageError
 from formats.image_names import EXTENSIONS
+from formats.sizes import counted
 from schemas.tables import ClassNames
 
 LABELS = "path BINARY, label STRING, group STRING"
@@ -34,6 +36,8 @@ _LINE = re.compile(rb"[+-]?[0-9]{1,18}")
 _LINE_BYTES = 100
 _NAME_BYTES = 4096
 _BOM = b"\xef\xbb\xbf"
+_LONG = 100
+_DELIMITERS = {",": "a comma", "\t": "a tab", " ": "a space"}
 _KAGGLE = ("ImageId", "PredictionString")
 """The columns of Kaggle's label files for ImageNet: a name without extension, and words; the first is the class."""
 
@@ -52,9 +56,12 @@ def read_labels(
     The default columns are ``path`` and ``label``, or those of Kaggle's files for ImageNet (``ImageId``, and
     ``PredictionString``, whose first word is the class). Numbers of a column with the class names of `class_order`
     become these names. Raises `SourceError` if the file or a column is missing, or if a column has neither text nor
-    numbers; the task raises it if the file is damaged further down.
+    numbers; the task raises it if a .parquet file is damaged further down.
     """
     folder, name = _parted(address)
+    if not name.lower().endswith(".parquet"):
+        with _read_errors(address), driver_storage(spark, folder).open(name) as file:
+            check_rows(file, address)
     with _read_errors(address), driver_storage(spark, folder).open(name) as file:
         kinds = _columns(file, name)
     wanted = _wanted(kinds, path_column, label_column, group_column)
@@ -70,23 +77,25 @@ def read_labels(
         if column in wanted and not (is_label_type(kind) if column == wanted[1] else _is_readable(kind)):
             what = "text or whole numbers" if column == wanted[1] else "text or integers"
             raise SourceError(f"Wanted {what} in the column {column!r} of {address}. Found: {kind}.")
-    if not name.lower().endswith(".parquet"):
-        with _read_errors(address), driver_storage(spark, folder).open(name) as file:
-            check_quotes(file, address)
     task = partial(_label_batches, address=address, wanted=wanted, order=order)
     return map_batches(_task(spark), task=task, schema=LABELS)
 
 
-def check_quotes(file: IO[bytes], address: str) -> None:
-    """Raise `SourceError` unless each quoted value of a text file ends where its quote does.
+def check_rows(file: IO[bytes], address: str) -> None:
+    """Raise `SourceError` unless a text file has rows of equal length, in UTF-8, whose quoted values end with a quote.
 
     A quote that never closes would make one value of all rows after it.
     """
+    _check_encoding(file.read(_NAME_BYTES), address)
+    file.seek(0)
     lines = io.TextIOWrapper(file, "utf-8-sig", errors="surrogateescape", newline="")
     reader = csv.reader(lines, delimiter=_delimiter(address), strict=True)
-    line = 1
+    line, columns = 1, 0
     try:
-        for _ in reader:
+        for row in reader:
+            columns = columns or len(row)
+            if row and len(row) != columns:
+                raise _uneven(row, columns, line, address)
             line = reader.line_num + 1
     except csv.Error as error:
         what = {"unexpected end of data": "a quote that is never closed"}.get(str(error), str(error))
@@ -96,6 +105,28 @@ def check_quotes(file: IO[bytes], address: str) -> None:
         ) from None
     finally:
         lines.detach()
+    if not columns:
+        raise SourceError(
+            f"Wanted a label file with a row for each image at {address}. Found: an empty file. "
+            "Write the names of the columns first, such as path and label."
+        )
+
+
+def _check_encoding(head: bytes, address: str) -> None:
+    """Raise `SourceError` if the first bytes of a text file are of UTF-16, or have zero bytes as it has."""
+    is_marked = head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    if is_marked or b"\0" in head:
+        found = "UTF-16" if is_marked else "zero bytes, as in UTF-16"
+        raise SourceError(f"Wanted a label file in UTF-8 at {address}. Found: {found}. Save it as UTF-8.")
+
+
+def _uneven(row: Sequence[str], columns: int, line: int, address: str) -> SourceError:
+    delimiter = _delimiter(address)
+    return SourceError(
+        f"Wanted {counted(columns, 'value')} in each row of {address}, as in its first. Found: {len(row):,}, in "
+        f"the row that begins on line {line:,}: {delimiter.join(row)[:_LONG]!r}. Write one value for each column, "
+        f"with quotes around a value that contains {_DELIMITERS[delimiter]}."
+    )
 
 
 def class_order(
@@ -116,7 +147,9 @@ def has_names(spark: SparkSession, address: str) -> bool:
     """
     folder, name = _parted(address)
     with _read_errors(address), driver_storage(spark, folder).open(name) as file:
-        words = file.readline(_NAME_BYTES).removeprefix(_BOM).split()
+        line = file.readline(_NAME_BYTES)
+    _check_encoding(line, address)
+    words = line.removeprefix(_BOM).split()
     return len(words) == 2 and has_extension(words[0]) and _LINE.fullmatch(words[1]) is not None
 
 

@@ -234,7 +234,7 @@ def test_a_condition_that_spark_cannot_parse_is_refused_before_anything_is_read(
     with pytest.raises(SystemExit) as stopped:
         parse_args(["--metadata-ifn", "nowhere", "-o", "o", "--where", "width >="])
     assert stopped.value.code == 2
-    assert "Found: 'width >='" in capsys.readouterr().err
+    assert "Found: 'width >=' (Syntax error at or near end of input" in capsys.readouterr().err
     for text in ("width > 200 AS wide", "width IN (SELECT 224)", "EXISTS (SELECT 1)", "id = (SELECT 1)"):
         with pytest.raises(ValueError, match=r"Wanted a condition .* which (names a column|queries other tables)"):
             check_condition(text)

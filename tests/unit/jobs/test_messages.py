@@ -1,4 +1,4 @@
-"""Options of spark-submit after the script."""
+"""Options of spark-submit after the script, and errors of Spark."""
 
 import sys
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from jobs import cache_rows, delete, featurize, ingest, relabel, shard, split, verify
+from jobs.messages import spark_error
 
 
 @pytest.mark.parametrize(
@@ -34,3 +35,40 @@ def test_options_of_spark_submit_after_the_script_get_the_corrected_command(
         f"{name}.py: error: {option} is an option of spark-submit and goes before the script: "
         f"spark-submit {command.format(name)}. See {name}.py --help.\n"
     )
+
+
+TRACE = """Job aborted: Lost task 0.0: org.apache.spark.api.python.PythonException: Traceback (most \
+recent call last):
+  File "worker.py", line 1, in main
+    import x
+
+ValueError: the first
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "worker.py", line 2, in main
+    import y
+    ^^^^^^^^
+{last}
+
+\tat org.apache.spark.api.python.BasePythonRunner.read(PythonRunner.scala:572)
+"""
+
+
+@pytest.mark.parametrize("around", ["", "Caused by: org.apache.spark.SparkException: Task failed\nCaused by: "])
+@pytest.mark.parametrize(
+    ("last", "shown"),
+    [
+        ("KeyError: 'a'", "KeyError: 'a'"),
+        ("MemoryError", "MemoryError"),
+        (
+            "ModuleNotFoundError: No module named 'pyarrow'",
+            "ModuleNotFoundError: No module named 'pyarrow'. Set PYSPARK_PYTHON to a Python that has it and "
+            "the packages of imagestrata[spark]",
+        ),
+    ],
+)
+def test_an_error_of_a_python_worker_shows_the_last_line_of_its_traceback(around: str, last: str, shown: str) -> None:
+    text = around + TRACE.format(last=last)
+    assert spark_error(ValueError(text)) == f"Spark failed in a Python worker. Found: {shown}"

@@ -124,8 +124,9 @@ def test_a_cache_needs_no_tables() -> None:
 
 def test_bad_ratios_are_refused_before_spark_is_asked_for_the_tables(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
-        main(["-r", "a,b"])
-    assert "Wanted split ratios as numbers" in capsys.readouterr().err
+        main(["-r", "1,0"])
+    wanted = "Wanted split ratios as numbers above 0 with commas between them, as in 8,2. Found: '1,0'"
+    assert wanted in capsys.readouterr().err
 
 
 def test_a_report_of_a_plan_that_writes_nothing_shows_a_table() -> None:

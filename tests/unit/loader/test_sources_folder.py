@@ -183,6 +183,20 @@ def test_sources_accept_only_their_own_kind_of_split(tree: Path, tmp_path: Path)
         loader.open_folder(tree, dataset=5)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(("link", "to"), [("0/up", ".."), ("0/deeper/up", "../../1"), ("up", "."), ("0/self", "self")])
+def test_a_link_to_a_folder_that_it_is_in_is_refused(tree: Path, link: str, to: str) -> None:
+    (tree / "1" / "back").symlink_to(tree / "0")
+    (tree / link).symlink_to(to)
+    with pytest.raises(loader.SplitError) as caught:
+        loader.open_folder(tree)
+    assert str(caught.value).startswith(f"Wanted folders without a loop in {tree}. Found: {tree}/")
+    assert str(caught.value).endswith(". Remove the link.")
+    if link != "0/deeper/up":  # there, the loop has two links
+        assert f"Found: {tree / link}, a link to " in str(caught.value)
+    (tree / link).unlink()
+    assert len(loader.open_folder(tree)) == len(NAMES) + 11  # other links are followed
+
+
 @pytest.mark.parametrize("policy", ["PARTIAL", "FILL", "DROP"])
 @pytest.mark.parametrize("batch_size", [1, 4])
 @pytest.mark.parametrize("reader", ["dali", "torch", "workers"])
@@ -224,13 +238,15 @@ def test_a_first_batch_without_decodable_images_cannot_be_padded(tree: Path) -> 
     from tests.support.transforms import small
 
     folder = loader.open_folder(tree)
-    (tree / folder.paths[0].decode()).write_bytes(b"no picture")
+    bad = tree / folder.paths[0].decode()
+    bad.write_bytes(b"no picture")
+    named = rf"from the file {bad} \(.*position 0\)\. Found: 10 bytes .*on_undecodable='skip'"
     with loader.FolderSource(folder, batch_size=1, shuffle=False, last_batch_policy="FILL") as source:
         for batches in (
             loader.ClassificationIterator(source, size=2, train=False, on_undecodable="skip"),
             loader.TorchDataset(source, transform=small, on_undecodable="skip"),
         ):
-            with pytest.raises(loader.DecodeError, match=r"position 0\)\. Found: 10 bytes .*on_undecodable='skip'"):
+            with pytest.raises(loader.DecodeError, match=named):
                 next(iter(batches))
     with pytest.raises(loader.OptionError, match=r"on_undecodable as one of .*Found: 'drop'"):
         loader.TorchDataset(source, on_undecodable="drop")  # type: ignore[arg-type]

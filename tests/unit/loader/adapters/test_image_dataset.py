@@ -90,7 +90,9 @@ def test_images_that_are_missing_or_no_pictures_are_named(tmp_path: Path) -> Non
         assert dataset[whole][1] == 0
         with pytest.raises(loader.MissingImageError, match=r"c1/2\.png"):
             dataset.__getitems__([whole, gone])
-        with pytest.raises(loader.DecodeError, match=r"Found: 4 bytes .* Leave it out with torch\.utils\.data\.Subset"):
+        with pytest.raises(
+            loader.DecodeError, match=rf"{NO_PICTURE} .*Found: 4 bytes .* Leave it out with torch\.utils\.data\.Subset"
+        ):
             dataset[broken]
 
 

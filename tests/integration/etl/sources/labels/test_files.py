@@ -104,20 +104,24 @@ def test_unreadable_label_files_are_refused_in_one_line(spark: SparkSession, tmp
     assert refused("a.csv", b"path,label,label\n") == f"{once}path, label, label. {mend}"
     assert "'g' once" in refused("a.csv", b"path,label\n", group_column="g")
     assert refused("b.csv", None) == "Wanted a label file at DIR/b.csv. Found: nothing there."
-    assert refused("c.csv", b"") == f"{unreadable('c.csv')}Empty CSV file"
-    assert refused("d.csv", b"path,label\na,b,c\n").startswith(f"{unreadable('d.csv')}CSV parse error: Expected 2")
+    assert "DIR/c.csv. Found: an empty file. Write" in refused("c.csv", b"")
+    assert "DIR/d.csv, as in its first. Found: 3, in the row that begins on line 2" in refused(
+        "d.csv", b"path,label\na,b,c\n"
+    )
     assert refused("e.parquet", b"junk junk junk").startswith(unreadable("e.parquet"))
-    assert refused("f.csv", b"\xff\xfe,label\n").startswith(unreadable("f.csv"))
+    assert "DIR/f.csv. Found: UTF-16. " in refused("f.csv", b"\xff\xfep\0")
     table(tmp_path / "g.parquet", {"path": PATHS, "label": [["x"], ["y"]]})
     words = "Wanted text or whole numbers in the column 'label' of DIR/g.parquet. Found: list<element: string>."
     assert refused("g.parquet", None) == words
 
 
 def test_damage_later_in_a_label_file_fails_the_task(spark: SparkSession, tmp_path: Path) -> None:
-    (tmp_path / "l.csv").write_bytes(b"path,label\n" + b"a.jpg,cat\n" * 200_000 + b"b.jpg\n")
-    labels = read_labels(spark, str(tmp_path / "l.csv"), path_column="path", label_column="label")
+    table(tmp_path / "l.parquet", {"path": PATHS, "label": ["cat"] * len(PATHS)})
+    data = (tmp_path / "l.parquet").read_bytes()
+    (tmp_path / "l.parquet").write_bytes(b"PAR1" + b"\xff" * 60 + data[64:])
+    labels = read_labels(spark, str(tmp_path / "l.parquet"), path_column="path", label_column="label")
     with pytest.raises(
-        PySparkException, match=r"(?m)^etl\.errors\.SourceError: Wanted a readable label file at .*l\.csv"
+        PySparkException, match=r"(?m)^etl\.errors\.SourceError: Wanted a readable label file at .*l\.parquet"
     ):
         labels.count()
 
@@ -223,6 +227,9 @@ def test_lines_of_a_name_and_a_number_are_a_table(spark: SparkSession, tmp_path:
     for other in (b"490\n361\n", b"ILSVRC2012_val_00000001 1\n", b"v_2.JPEG n01\n", b""):  # the second has positions
         path.write_bytes(other)
         assert not has_names(spark, str(path))
+    path.write_bytes("v_2.JPEG 970\n".encode("utf-16"))
+    with pytest.raises(SourceError, match=r"val\.txt\. Found: UTF-16\. Save it as UTF-8\."):
+        has_names(spark, str(path))
 
 
 @pytest.mark.parametrize(

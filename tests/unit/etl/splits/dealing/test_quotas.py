@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from etl.splits.dealing.quotas import apportion, quota_matrix, quotas, thinned
 from etl.splits.dealing.weights import class_totals, random_weights
-from etl.splits.plan import listed, parse_numbers
+from etl.splits.plan import listed, parse_numbers, parse_ratios
 
 Matrix = NDArray[np.int64]
 
@@ -102,11 +102,11 @@ def test_random_weights_depend_on_seed_and_class_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "a", "8,", "8;2", "-1,2", "1e9", "nan", "inf", "8,-2", "1/2", "٣", "1" + "0" * 120]
+    "text", ["", "a", "8,", "8;2", "-1,2", "1e9", "nan", "inf", "8,-2", "1/2", "٣", "1" + "0" * 120, "1,0", "0.0"]
 )
-def test_ratios_that_are_not_plain_numbers_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="Wanted split ratios"):
-        parse_numbers(text, what="split ratios")
+def test_ratios_that_are_not_plain_numbers_above_0_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="Wanted split ratios as numbers above 0 with"):
+        parse_ratios(text)
 
 
 def test_decimal_numbers_of_any_length_are_parsed_and_written_exactly() -> None:
