@@ -12,7 +12,7 @@ RUN := $(IN) PATH="$(HERE).venv/bin:$$PATH" VIRTUAL_ENV="$(HERE).venv" PYTHONDON
 SETUP = $(IN) if [ -z "$(PYTHON)" ]; then echo "error: wanted Python 3.11 on PATH. Found: none. Run 'make PYTHON=/path/to/python3.11 $@'." >&2; exit 1; fi; \
 	"$(PYTHON)" -m imagestrata.devstack.environment
 # Each process runs whole files of tests; tests/conftest.py gives the tests of a Spark session to one of them. `auto` is
-# one process more than cores.
+# two processes more than cores; the end-to-end tests start many processes themselves.
 PYTEST := -m pytest --max-worker-restart 1
 DEMO := --extra spark --extra cuda120 --group demo
 DEV := --extra spark --extra loader --extra cuda120 --extra train --extra s3 --extra shards --extra looks --extra onnx --extra lineage --extra metrics --extra lightning --extra notebooks --extra service --group dev
@@ -53,7 +53,7 @@ test-e2e: setup  ## run the end-to-end tests: README, trainings, browser, cluste
 	@$(RUN) imagestrata s3-build >/dev/null
 	@$(RUN) imagestrata chromium >/dev/null || true  # the tests of the page then say what is missing
 	@$(RUN) python -m tests.support.spark_start
-	@$(RUN) python $(PYTEST) -n auto tests/e2e $(if $(ALL),,-m "not slow")
+	@$(RUN) python $(PYTEST) -n $$(($$(nproc) + 1)) tests/e2e $(if $(ALL),,-m "not slow")
 
 test-lowest: setup  ## run tests with the lowest versions that pyproject.toml allows, in a separate environment (TESTS=folders or files)
 	@$(RUN) imagestrata s3-build >/dev/null

@@ -71,8 +71,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """For ``-n auto``, one process more than cores, because tests often wait for a server."""
-    return (os.cpu_count() or 1) + 1 if config.option.numprocesses == "auto" else None
+    """For ``-n auto``, two processes more than cores, because tests often wait for a server or until a time is over."""
+    return (os.cpu_count() or 1) + 2 if config.option.numprocesses == "auto" else None
 
 
 @pytest.hookimpl(optionalhook=True)

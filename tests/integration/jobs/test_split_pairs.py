@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from tests.support.split_pairs import Suite, cases
 
-MOST = 3
+MOST = 2
 WRITTEN = [case for case in cases() if "explain" not in case and not {"extend", "balance"} <= case.keys()]
 CASES = sorted(WRITTEN, key=len, reverse=True)[:MOST]
 
