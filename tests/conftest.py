@@ -33,6 +33,9 @@ os.environ.setdefault(
 os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
+# jsonschema would import this for URIs in schemas, which we do not check: its grammar takes seconds to build.
+sys.modules.setdefault("rfc3987_syntax", None)
+
 # In the background of a shell, Ctrl-C is ignored. Processes that tests start and interrupt would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -2,8 +2,6 @@
 
 import io
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -30,6 +28,7 @@ from jobs import shard as command_line
 from schemas import image_id
 from tests.support.archives import mask, npy, tar
 from tests.support.begun_uploads import begun
+from tests.support.commands import in_living_session
 from tests.support.pictures import texture
 from tests.support.services import fresh_name
 from tests.support.shard_checks import Found, checked, contents, downloaded, manifest_of
@@ -272,14 +271,11 @@ def test_damaged_pictures_are_left_out_and_listed(spark: SparkSession, tmp_path:
     assert not (tmp_path / "none").exists()
 
 
-def test_the_command_writes_shards_and_prints_its_report_as_json(root: Path, folders: Path, tmp_path: Path) -> None:
-    bin_folder = Path(sys.executable).parent
-    command = [bin_folder / "spark-submit", "--master", "local[1]", "--conf", "spark.ui.enabled=false"]
-    command += [Path(command_line.__file__), root, "--out", tmp_path / "out", "--maxsize", str(MAXSIZE), "--json"]
-    env = {**os.environ, "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}"}
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
-    output = done.stdout + done.stderr  # spark-submit writes both of Python's streams to its own output
-    assert done.returncode == 0, output
-    (report,) = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+def test_the_command_writes_shards_and_prints_its_report_as_json(
+    root: Path, folders: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with in_living_session():
+        assert command_line.main([str(root), "--out", str(tmp_path / "out"), "--maxsize", str(MAXSIZE), "--json"]) == 0
+    report = json.loads(capfd.readouterr().out.splitlines()[-1])
     assert (report["images"], report["out"]) == (42, str(tmp_path / "out"))
     assert contents(tmp_path / "out") == contents(folders)
