@@ -319,7 +319,7 @@ def test_folders_and_classes_have_addresses_for_back_and_for_links(
     page.goto(f"{server.url}/#/{name}")
     rows = page.locator(".files li .name")
     for folder in ("train/", "dög #1?/"):
-        page.get_by_role("button", name=folder, exact=True).click()
+        page.get_by_role("button", name=folder, exact=True).press("Enter")  # pictures above move the rows under a mouse
     expect(rows).to_have_text(["0.jpg", "1.jpg"])
     link = page.url
     page.go_back()
