@@ -58,7 +58,7 @@ def _is_usual_jpeg(image: bytes) -> bool:
         if image[at] != 0xFF:
             return False
         (length,) = struct.unpack_from(">H", image, at + 2)
-        content = image[at + 4 : at + 2 + length]
+        content = image[at + 4 : at + 19]  # not all of a profile or thumbnail: every image passes here
         if 0xC0 <= marker <= 0xCF and marker not in _NO_FRAMES:
             bits, components = content[0], content[5]
             is_rgb |= content[6:15:3] == b"RGB"
@@ -66,7 +66,7 @@ def _is_usual_jpeg(image: bytes) -> bool:
         elif marker == 0xEE and content[:5] == b"Adobe":
             is_rgb |= content[11] == 0
         elif marker == 0xE1 and content[:6] == b"Exif\0\0":
-            exif.append(content)
+            exif.append(image[at + 4 : at + 2 + length])
         at += 2 + length
     is_whole = image[at] == 0xFF and image.rfind(_END, at) > 0
     # DALI mixes two EXIF blocks: it takes the size from one and the turn from the other, and can end the process.

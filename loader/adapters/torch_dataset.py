@@ -235,27 +235,23 @@ class TorchDataset(IterableDataset[Any]):
             position = self._position
         of = position.begin(epoch)
         position.note(epoch, step if count == 1 else None, of=of)
+        before: Batch | None = None
+        offset = step - position.plan.first_step(epoch)
         try:
-            yield from self._read(position, number=of, count=count, epoch=epoch, step=step)
+            for batch in source.batches(epoch, offset=offset, every=count, reader=position):
+                if self._own is not None and self._passes.is_closed:
+                    raise closed()
+                self._stands = epoch, batch.step + count
+                position.note(epoch, batch.step + 1, of=of)
+                if self._transform is None:
+                    yield batch
+                elif (decoded := self._decoded(source, batch, before)) is not None:
+                    before, images = decoded
+                    yield _transformed(before, list(map(self._transform, images)))
             self._passes.confirm(begun, timeout=source.timeout)
             position.note(epoch + 1, None, of=of)
         finally:
             position.end(of)
-
-    def _read(self, position: Position, *, number: int, count: int, epoch: int, step: int) -> Iterator[Any]:
-        source = self.source if self._own is None else self._own[0]
-        before: Batch | None = None
-        offset = step - position.plan.first_step(epoch)
-        for batch in source.batches(epoch, offset=offset, every=count, reader=position):
-            if self._own is not None and self._passes.is_closed:
-                raise closed()
-            self._stands = epoch, batch.step + count
-            position.note(epoch, batch.step + 1, of=number)
-            if self._transform is None:
-                yield batch
-            elif (decoded := self._decoded(source, batch, before)) is not None:
-                before, images = decoded
-                yield _transformed(before, list(map(self._transform, images)))
 
     def _decoded(self, source: Source, batch: Batch, before: Batch | None) -> tuple[Batch, list[Any]] | None:
         """The batch and its decoded images, without those that cannot be decoded; None if nothing is left."""

@@ -58,11 +58,11 @@ class Position:
     def note(self, epoch: int, steps: int | None, delivered: Delivered | None = None, *, of: int | None = None) -> None:
         """Record that the batches of an epoch before ``steps`` were delivered; None: those that it began with.
 
-        ``of`` is the number of the pass; None: the newest.
+        ``of`` is the number of the pass; None: the newest one that is open, if any.
         """
         self._touch()
         self._at = epoch, steps, delivered
-        number = self._newest if of is None else of
+        number = next(reversed(self._open), 0) if of is None else of
         if number in self._open:
             self._open[number] = self._at
 
@@ -89,7 +89,7 @@ class Position:
         if len(self._open) > 1:
             raise OptionError(
                 f"Wanted the position of one pass. Found: {len(self._open)} passes that have begun and not ended. "
-                "Close the others (their close(), or del), or give each a source of its own."
+                "End the others (close() or del), or give each a source of its own."
             )
         (at,) = self._open.values() or [self._at]  # another pass may have ended since
         return state_after(self.plan, *at)

@@ -167,6 +167,10 @@ def test_a_state_is_that_of_one_pass(sources: Sources) -> None:
         next(pass_)
     one.close()
     assert source.state_dict() == state | {"epoch": 1, "start": 16}
+    next(source.epoch(2))
+    source.note(1, 3)  # of the pass that is open, also after another one
+    assert source.state_dict() == state | {"epoch": 1, "start": 24}
+    source.note(1, 2)
     other.close()
     assert source.state_dict() == state | {"epoch": 1, "start": 16}
     list(source.epoch(3))
