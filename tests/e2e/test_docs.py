@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import documents
+from imagestrata.devstack.sparkconf import conf_folder
+from tests.support import documents, spark_start
 from tests.support.documented_data import write_documented_data, write_plugin_tables
 from tests.support.documents import Page
 
@@ -82,10 +83,9 @@ class Checkout:
         # Caches of splits belong to the run.
         found["IMAGESTRATA_CACHE"] = str(self.folder / "build" / "cache")
         path = [one for one in found["PATH"].split(os.pathsep) if not one.startswith(str(ROOT / ".venv"))]
-        if with_extras:  # the checkout has its own code
-            found |= {"PYTHONPATH": str(self.folder)}
-            if "SPARK_CONF_DIR" in os.environ:  # the archive of Spark's classes, with this environment's configuration
-                found["SPARK_CONF_DIR"] = os.environ["SPARK_CONF_DIR"]
+        if with_extras:  # the checkout has its own code and Spark configuration
+            packages = self.folder / ".venv" / "lib" / "python3.11" / "site-packages"
+            found |= {"PYTHONPATH": str(self.folder)} | spark_start.variables(conf_folder(packages))
             found |= {"PYSPARK_PYTHON": sys.executable, "VIRTUAL_ENV": str(OURS.parent)}
             path.insert(0, str(OURS))
         found["PATH"] = os.pathsep.join(path)

@@ -19,11 +19,12 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build" / "spark-start"
 ARCHIVE = FOLDER / "classes.jsa"
 OPTION = "IMAGESTRATA_TEST_ARCHIVE"
+DEFAULTS = "IMAGESTRATA_TEST_DEFAULTS"  # of another checkout, whose demo has written its own
 
 # spark-class reads this with its own arguments: the class that it runs is the first one, and `set` changes them.
 SCRIPT = """{theirs}
 if [ "$1" = org.apache.spark.deploy.SparkSubmit ]; then
-  set -- "$1" --properties-file "{defaults}" "${{@:2}}"
+  set -- "$1" --properties-file "${{{other}:-{defaults}}}" "${{@:2}}"
   SPARK_CONF_DIR="{empty}"
   SPARK_SUBMIT_OPTS="$SPARK_SUBMIT_OPTS -Dlog4j2.configurationFile={logging}"
   SPARK_SUBMIT_OPTS="$SPARK_SUBMIT_OPTS ${{{option}:--XX:SharedArchiveFile={archive}}}"
@@ -37,6 +38,13 @@ def use() -> None:
         os.environ["SPARK_CONF_DIR"] = str(FOLDER)
 
 
+def variables(configuration: Path) -> dict[str, str]:
+    """The environment variables of a job with another configuration, and with the archive if there is one."""
+    if ARCHIVE.is_file():
+        return {"SPARK_CONF_DIR": str(FOLDER), DEFAULTS: str(configuration / "spark-defaults.conf")}
+    return {"SPARK_CONF_DIR": str(configuration)}
+
+
 def write() -> None:
     """Write the archive and the configuration, unless they are newer than the environment's configuration."""
     theirs = conf_folder(Path(pyspark.__file__).parents[1])
@@ -48,6 +56,7 @@ def write() -> None:
     empty.mkdir(parents=True, exist_ok=True)
     script = SCRIPT.format(
         theirs=(theirs / "spark-env.sh").read_text(encoding="utf-8"),
+        other=DEFAULTS,
         defaults=theirs / "spark-defaults.conf",
         logging=(theirs / "log4j2.properties").as_uri(),
         empty=empty,
@@ -55,9 +64,9 @@ def write() -> None:
         archive=ARCHIVE,
     )
     (FOLDER / "spark-env.sh").write_text(script, encoding="utf-8")
-    variables = {"SPARK_CONF_DIR": str(FOLDER), OPTION: f"-XX:ArchiveClassesAtExit={new} -Xlog:cds=off"}
+    found = {"SPARK_CONF_DIR": str(FOLDER), OPTION: f"-XX:ArchiveClassesAtExit={new} -Xlog:cds=off"}
     command = ["spark-submit", str(ROOT / "tests" / "support" / "spark_classes.py")]
-    subprocess.run(command, env={**os.environ, **variables}, cwd=ROOT, check=True, stdout=sys.stderr)
+    subprocess.run(command, env={**os.environ, **found}, cwd=ROOT, check=True, stdout=sys.stderr)
     new.replace(ARCHIVE)
 
 
