@@ -95,9 +95,9 @@ def plant_photographs(root: Path, count: int) -> list[str]:
     for number in range(CLASSES):
         (root / f"class_{number}").mkdir(parents=True)
     files = []
-    for number, (id, _, data) in enumerate(images.rows(numbers)):
+    for number, id in enumerate(map(bytes, images.ids(numbers))):
         files.append(str(root / f"class_{number % CLASSES}" / f"{id.hex()}.jpg"))
-        Path(files[-1]).write_bytes(data)
+        Path(files[-1]).write_bytes(images.file(number, id))
     os.sync()
     return files
 

@@ -25,6 +25,8 @@ BLOB_BYTES = 109_500
 PHOTOGRAPHS = 64
 """The number of distinct images; copies differ only in the id at their end."""
 
+END_OF_JPEG = b"\xff\xd9"
+COMMENT = b"\xff\xfe\x00\x12"  # of an id
 _PAYLOAD = 65_533  # of one JPEG segment; its length includes the length field
 _SEGMENT = b"\xff\xe9"  # APP9: every decoder skips it
 
@@ -120,6 +122,10 @@ class Images:
         if self.is_decodable:
             return _photograph(number % PHOTOGRAPHS) + id
         return picture(number, BLOB_BYTES + number % 997) + id
+
+    def file(self, number: int, id: bytes, /) -> bytes:
+        """As `image`, with the id in a comment before the end mark: jobs take no file with other bytes after it."""
+        return self.image(number, id)[: -ID_BYTES - len(END_OF_JPEG)] + COMMENT + id + END_OF_JPEG
 
     def length(self, number: int, /) -> int:
         """The length of one image in bytes."""

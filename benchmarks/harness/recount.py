@@ -73,8 +73,9 @@ def split_contents(folder: Path, splits: int, *, known: Contents) -> list[Conten
 
 
 def footer_rows(folder: Path) -> int:
-    """The number of rows below a folder, from the footers of its files."""
-    return sum(pq.read_metadata(file).num_rows for file in folder.rglob("part-*.parquet"))
+    """The number of rows below a folder, from the footers of its files, without the names of groups."""
+    files = (file for file in folder.rglob("part-*.parquet") if "_groups" not in file.parts)
+    return sum(pq.read_metadata(file).num_rows for file in files)
 
 
 def cells_off(totals: Sequence[int], splits: Sequence[Sequence[int]], ratios: Sequence[int]) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness.pictures import Images
+from benchmarks.harness.pictures import COMMENT, Images
 from benchmarks.harness.processes import SparkMemory, peak, run_process, worker
 from benchmarks.harness.proxy import ProxyLimit
 from benchmarks.harness.results import tell
@@ -21,9 +21,6 @@ from imagestrata.devstack.servers.s3 import REGION, S3
 BUCKET = "bench"
 PICTURES = Images(f"{BUCKET}.pictures", kind=6, is_decodable=True)
 _PROCESS_SECONDS = 900
-
-END_OF_JPEG = b"\xff\xd9"
-"""Follows an image's id, so that files end as JPEGs do."""
 
 
 @contextmanager
@@ -50,8 +47,7 @@ class ShardFixture:
         for number, (id, label) in enumerate(zip(PICTURES.ids(numbers), self.labels().tolist(), strict=True)):
             place = self.tree / f"class_{label:04}" / f"{number:06}.jpg"
             place.parent.mkdir(parents=True, exist_ok=True)
-            # Writers would look inside a file that does not end as a JPEG does.
-            place.write_bytes(PICTURES.image(number, id.tobytes()) + END_OF_JPEG)
+            place.write_bytes(PICTURES.file(number, id.tobytes()))
 
     def labels(self) -> "np.ndarray[Any, np.dtype[np.int64]]":
         """The class number of each image; images are sorted by it."""
@@ -60,7 +56,7 @@ class ShardFixture:
     def sums(self) -> dict[str, int]:
         """The sums over all images, as a reader reports them."""
         numbers = np.arange(self.sizes.pictures, dtype=np.int64)
-        size = sum(PICTURES.length(number) + len(END_OF_JPEG) for number in range(self.sizes.pictures))
+        size = sum(PICTURES.length(number) + len(COMMENT) for number in range(self.sizes.pictures))
         ids = _low_halves(PICTURES.ids(numbers))
         return {"images": self.sizes.pictures, "bytes": size, "labels": int(self.labels().sum()), "ids": ids}
 
