@@ -143,7 +143,9 @@ def job(name: str, *args: str, port: int) -> dict[str, Any]:
     ]
     options = [word for setting in conf for word in ("--conf", setting)]
     command = [f"{scripts}/spark-submit", *options, str(ROOT / "jobs" / name)]
-    environment = {**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ.get('PATH', '')}"}
+    # spark-submit would use another Spark and its settings, if the environment names one or another Python.
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
+    environment = {**kept, "PATH": f"{scripts}{os.pathsep}{os.environ.get('PATH', '')}"}
     last = ""
     with subprocess.Popen([*command, *args, "--json"], env=environment, stdout=subprocess.PIPE, text=True) as process:
         for line in process.stdout or ():
