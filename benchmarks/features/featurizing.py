@@ -20,6 +20,7 @@ from benchmarks.harness.pictures import CLASSES, PHOTOGRAPHS, Images
 from benchmarks.harness.results import Row, tell
 from etl.cassandra.cluster import Cluster
 from etl.cassandra.executor import picture_reader
+from etl.features.computing.builtin import view_of
 from etl.features.plan import FeatureRequest, FeaturizePlan
 from etl.ingest.plan import IngestPlan
 from etl.sources.plan import SourcePlan
@@ -48,8 +49,8 @@ def rows_of_featurizing(folder: Path, figures: Figures, *, pictures: int, pairs:
 
         def measure_ours() -> float:
             for view in VIEWS:
-                if list(fixture.control.execute(_THERE, (KEYSPACE, f"metadata_{view}_v1"))):
-                    fixture.control.execute(f"TRUNCATE {KEYSPACE}.metadata_{view}_v1", timeout=120)
+                if list(fixture.control.execute(_THERE, (KEYSPACE, table_of(view)))):
+                    fixture.control.execute(f"TRUNCATE {KEYSPACE}.{table_of(view)}", timeout=120)
             seconds = seconds_of(lambda: featurize.run(fixture.spark, plan=plan))
             _check(fixture, pictures)
             return seconds
@@ -86,6 +87,11 @@ def _decoding(work: Callable[[], Iterable[int]], pictures: int) -> float:
 
 
 _THERE = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = %s AND table_name = %s"
+
+
+def table_of(view: str) -> str:
+    """The table of the values of a built-in view."""
+    return f"metadata_{view}_v{view_of(view).version}"
 
 
 def plant_photographs(root: Path, count: int) -> list[str]:
@@ -137,7 +143,7 @@ async def _read_and_decode(ids: Sequence[bytes], cluster: Cluster) -> int:
 def _check(fixture: FeatureFixture, pictures: int) -> None:
     """Raise RuntimeError unless each photograph has values, the same as its copies'."""
     for view in VIEWS:
-        rows = list(fixture.control.execute(f"SELECT {view} FROM {KEYSPACE}.metadata_{view}_v1", timeout=120))
+        rows = list(fixture.control.execute(f"SELECT {view} FROM {KEYSPACE}.{table_of(view)}", timeout=120))
         values = {getattr(row, view) for row in rows}
         if len(rows) != pictures or None in values or len(values) > PHOTOGRAPHS:
             raise RuntimeError(

@@ -1,12 +1,14 @@
 """The steps of the demo: an embedded Cassandra, pictures, an ingest, a split, two epochs through DALI, a report."""
 
+import io
 import json
 import os
-import subprocess
+import shlex
 import sys
 import sysconfig
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from imagestrata.devstack import java, sparkconf
 from imagestrata.devstack.commands import DATA as CASSANDRA_FOLDER
 from imagestrata.devstack.commands import usual_port
 from imagestrata.devstack.servers.cassandra import Cassandra
+from jobs import ingest, split
 from schemas.errors import ImagestrataError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,9 +70,10 @@ def run(data: Path | None = None, *, port: int | None = None) -> dict[str, Any]:
     with Control(Cluster(hosts=("127.0.0.1",), port=port)) as control:
         control.define(f'DROP KEYSPACE IF EXISTS "{KEYSPACE}"')
     console.print(f"[bold]ingest[/]  spark-submit jobs/ingest.py {tree}", soft_wrap=True)
-    ingested = job("ingest.py", "--overwrite", port=port)
+    use_own_spark(port)
+    ingested = job(ingest.main, "--overwrite")
     console.print("[bold]split[/]   spark-submit jobs/split.py -r 8,2 --balance original --seed 7")
-    split = job("split.py", "-r", "8,2", "--balance", "original", "--seed", "7", "--overwrite", port=port)
+    dealt = job(split.main, "-r", "8,2", "--balance", "original", "--seed", "7", "--overwrite")
     console.print(f"[bold]loader[/]  {EPOCHS} epochs of split 0 through DALI")
     epochs = read_epochs(port)
     page = BUILD / "report.html"
@@ -78,12 +82,12 @@ def run(data: Path | None = None, *, port: int | None = None) -> dict[str, Any]:
         "bytes": f"{ingested['bytes'] / 1e6:,.1f} MB",
         "classes": f"{ingested['classes']:,}",
         "rejected": f"{ingested['quarantined']:,}",
-        "splits": " + ".join(f"{rows:,}" for rows in split["rows"]),
+        "splits": " + ".join(f"{rows:,}" for rows in dealt["rows"]),
         "ingest, whole job": f"{ingested['images_per_s']:,.0f} images/s",
-        "split, whole job": f"{sum(split['rows']) / split['seconds']:,.0f} images/s",
+        "split, whole job": f"{sum(dealt['rows']) / dealt['seconds']:,.0f} images/s",
         "loader, decoded batches": f"{epochs.images_per_s:,.0f} images/s",
     }
-    report.write(page, sheet=epochs.sheet, split_counts=split["counts"], metrics=metrics)
+    report.write(page, sheet=epochs.sheet, split_counts=dealt["counts"], metrics=metrics)
     table = Table(show_header=False)
     for name, value in metrics.items():
         table.add_row(name, value)
@@ -93,7 +97,7 @@ def run(data: Path | None = None, *, port: int | None = None) -> dict[str, Any]:
         "images": ingested["images"],
         "classes": ingested["classes"],
         "quarantined": ingested["quarantined"],
-        "split_counts": split["rows"],
+        "split_counts": dealt["rows"],
         "epoch_samples": epochs.samples,
         "distinct_ids": epochs.distinct_ids,
         "ingest_images_per_s": round(ingested["images_per_s"], 1),
@@ -131,29 +135,29 @@ def configure(tree: Path, subdirs: Sequence[str]) -> None:
     sparkconf.write(extra, site_packages=site_packages, java_home=java_home, python=Path(sys.executable))
 
 
-def job(name: str, *args: str, port: int) -> dict[str, Any]:
-    """Run a job as users do and show its output; returns its report. Raises `DemoError`."""
-    scripts = sysconfig.get_path("scripts")
+def use_own_spark(port: int) -> None:
+    """Let jobs of this process run the environment's Spark with the demo's Cassandra, whatever the user's settings say.
+
+    Both jobs use one Java process: another one would take a quarter of the demo's time to start.
+    """
+    for name in [name for name in os.environ if name.startswith(("SPARK_", "PYSPARK_"))]:
+        del os.environ[name]
     bar = str(sys.stderr.isatty()).lower()
-    # The demo's own Cassandra, whatever spark-defaults.conf says.
-    settings = {"connection.host": "127.0.0.1", "connection.port": port}
-    conf = [
-        f"spark.ui.showConsoleProgress={bar}",
-        *(f"spark.cassandra.{key}={value}" for key, value in settings.items()),
-    ]
+    settings = {"cassandra.connection.host": "127.0.0.1", "cassandra.connection.port": port}
+    conf = [f"spark.ui.showConsoleProgress={bar}", *(f"spark.{key}={value}" for key, value in settings.items())]
     options = [word for setting in conf for word in ("--conf", setting)]
-    command = [f"{scripts}/spark-submit", *options, str(ROOT / "jobs" / name)]
-    # spark-submit would use another Spark and its settings, if the environment names one or another Python.
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
-    environment = {**kept, "PATH": f"{scripts}{os.pathsep}{os.environ.get('PATH', '')}"}
-    last = ""
-    with subprocess.Popen([*command, *args, "--json"], env=environment, stdout=subprocess.PIPE, text=True) as process:
-        for line in process.stdout or ():
-            if last:
-                print(f"  {last}", file=sys.stderr)
-            last = line.rstrip()
-    if process.returncode:
-        raise DemoError(f"jobs/{name} failed with exit code {process.returncode}. {last}".rstrip())
+    os.environ |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_SUBMIT_ARGS": shlex.join([*options, "pyspark-shell"])}
+
+
+def job(main: Callable[[Sequence[str]], int], *args: str) -> dict[str, Any]:
+    """Run a job with what users write after its name, and show its output; returns its report. Raises `DemoError`."""
+    with redirect_stdout(io.StringIO()) as said:
+        code = main([*args, "--json"])
+    *lines, last = said.getvalue().splitlines() or [""]
+    for line in lines:
+        print(f"  {line}", file=sys.stderr)
+    if code:
+        raise DemoError(f"this job failed with exit code {code}. {last}".rstrip())
     found: dict[str, Any] = json.loads(last)
     return found
 
