@@ -74,7 +74,7 @@ def _literal_of_today(text: str) -> str | None:
     for kind, value in pairwise(tokens):
         literal = value.getText()
         is_time = kind.getText().strip("`").upper() in _TIMES and literal.lstrip("rR")[:1] in ("'", '"')
-        if is_time and _TODAY.match(parsing.ParserUtils.unescapeSQLString(literal)):
+        if is_time and _TODAY.match(_parsed(literal).value().toString()):
             return f"{kind.getText()} {literal}"
     return None
 

@@ -15,9 +15,15 @@ from etl.columns import column, exact_names
 from schemas import TableName
 
 _PAGE_ROWS = "5000"  # of metadata: 1 to 2 MB; a fifth faster than the connector's own 1,000
-# The connector's errors for a table or keyspace that it does not know yet. It was built for Spark 3.5 and raises
+# Errors for a keyspace, table or column that the connector does not know yet. It was built for Spark 3.5 and raises
 # exceptions that Spark 4 does not have: there, the error names the missing class.
-_UNKNOWN = ("Couldn't find", "NoSuchTableException", "NoSuchNamespaceException")
+_UNKNOWN = (
+    "Couldn't find",
+    "NoSuchTableException",
+    "NoSuchNamespaceException",
+    "UNRESOLVED_COLUMN",
+    "Columns not found",
+)
 _FORMAT = "org.apache.spark.sql.cassandra"
 
 T = TypeVar("T")
@@ -58,13 +64,13 @@ def read_table(
         split = spark.conf.get("spark.cassandra.input.split.sizeInMB", None) or "256"
         reader = reader.option("spark.cassandra.input.split.sizeInMB", split)
     # The connector would turn joins on uuids that are binary here into look-ups by uuid, and fail.
-    frame = _once_known(reader.option("directJoinSetting", "off").load)
+    reader = reader.option("directJoinSetting", "off")
     with exact_names(spark):
-        return frame.select(*map(column, columns))
+        return _once_known(lambda: reader.load().select(*map(column, columns)))
 
 
 def _once_known(use: Callable[[], T]) -> T:
-    """Use a table that exists. The connector learns of a new table about a second after its creation."""
+    """Use a table that exists. The connector learns of new tables and columns about a second after their creation."""
     deadline = time.monotonic() + CONNECT_SECONDS
     while True:
         try:
