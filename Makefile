@@ -4,13 +4,24 @@
 SHELL := /bin/bash
 # Absolute, also for paths with spaces. From another folder, use `make --no-print-directory -C FOLDER TARGET`.
 HERE := $(CURDIR)/
-PYTHON ?= $(shell for p in python3.11 python3 python; do "$$p" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && echo "$$p" && break; done)
 IN := cd "$(HERE)" &&
+# The environment. Tests of other versions have one of their own below build.
+VENV := .venv
+# The first Python of a list that works here. PATH may have a shim of pyenv's for one that it cannot run.
+WANTED := Python 3.11, 3.12 or 3.13
+SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
+FIRST = $(shell for p in $(1); do "$$p" -c '$(SUPPORTED)' 2>/dev/null && echo "$$p" && break; done)
+ifndef PYTHON
+# The one that the environment was made with, so that all targets agree on it, else the newest.
+MADE_WITH := $(shell $(IN) [ -f "$(VENV)/imagestrata.json" ] && "$(VENV)/bin/python" -c 'import sys; print(sys._base_executable)' 2>/dev/null)
+PYTHON := $(call FIRST,$(MADE_WITH) python3.13 python3.12 python3.11 python3 python)
+endif
 # Commands run as in the activated environment, so that they find spark-submit and torchrun. Modules are compiled once
 # and not by each process, even if the environment sets PYTHONDONTWRITEBYTECODE.
-RUN := $(IN) PATH="$(HERE).venv/bin:$$PATH" VIRTUAL_ENV="$(HERE).venv" PYTHONDONTWRITEBYTECODE=
-SETUP = $(IN) if [ -z "$(PYTHON)" ]; then echo "error: wanted Python 3.11 on PATH. Found: none. Run 'make PYTHON=/path/to/python3.11 $@'." >&2; exit 1; fi; \
-	"$(PYTHON)" -m imagestrata.devstack.environment
+RUN = $(IN) PATH="$(HERE)$(VENV)/bin:$$PATH" VIRTUAL_ENV="$(HERE)$(VENV)" PYTHONDONTWRITEBYTECODE=
+CHECKED = $(IN) if ! "$(PYTHON)" -c '$(SUPPORTED)' 2>/dev/null; then \
+	echo "error: wanted $(WANTED). Found: $$("$(or $(PYTHON),python3)" --version 2>/dev/null || echo none). Run 'make PYTHON=/path/to/python $@'." >&2; exit 1; fi;
+SETUP = $(CHECKED) "$(PYTHON)" -m imagestrata.devstack.environment --folder "$(VENV)" $(if $(LOCK),--lock $(LOCK))
 # Each process runs whole files of tests; tests/conftest.py gives the tests of a Spark session to one of them. `auto` is
 # two processes more than cores; the end-to-end tests start many processes themselves.
 PYTEST := -m pytest --max-worker-restart 1
@@ -19,7 +30,7 @@ DEV := --extra spark --extra loader --extra cuda120 --extra train --extra s3 --e
 MEASURED := schemas formats etl jobs loader training imagestrata
 OURS := $(MEASURED) benchmarks
 
-.PHONY: help demo train-demo setup test test-unit test-e2e test-spark4 test-lowest test-all coverage check docs notebooks format up down service s3-up s3-down status clean-data clean lock wheel inventory deps.zip bench-demo bench-features bench-ingest bench-loader bench-server bench-service bench-shards bench-splits bench-tls bench-train
+.PHONY: help demo train-demo setup test test-unit test-e2e test-pythons test-spark3 test-lowest test-all coverage check docs notebooks format up down service s3-up s3-down status clean-data clean lock wheel inventory deps.zip bench-demo bench-features bench-ingest bench-loader bench-server bench-service bench-shards bench-splits bench-tls bench-train
 
 ## First steps
 
@@ -29,7 +40,7 @@ help:  ## list the targets
 DEMO_OPTIONS = $(if $(DATA),--data "$(DATA)") $(if $(PORT),--port "$(PORT)")
 
 demo:  ## run everything on real images, from the set-up to a report (DATA=/my/tree, PORT=9042)
-	@$(IN) if [ -n "$(PYTHON)" ]; then "$(PYTHON)" -c 'from imagestrata.demo.command import parse_args; parse_args()' $(DEMO_OPTIONS); fi
+	@$(CHECKED) "$(PYTHON)" -c 'from imagestrata.demo.command import parse_args; parse_args()' $(DEMO_OPTIONS)
 	@$(SETUP) $(DEMO)
 	@$(RUN) imagestrata demo $(DEMO_OPTIONS)
 
@@ -59,10 +70,20 @@ test-lowest: setup  ## run tests with the lowest versions that pyproject.toml al
 	@$(RUN) imagestrata s3-build >/dev/null
 	@$(RUN) python -m imagestrata.devstack.packaging.lowest $(TESTS)
 
-test-spark4:  ## run the integration tests of the jobs with Spark 4, in a separate environment (TESTS=folders or files)
-	@$(SETUP) --spark4 $(DEV)
-	@$(IN) PATH="$(HERE)build/spark4/.venv/bin:$$PATH" VIRTUAL_ENV="$(HERE)build/spark4/.venv" PYTHONDONTWRITEBYTECODE= \
-		python -m pytest $(or $(TESTS),tests/integration/etl tests/integration/jobs)
+test-pythons:  ## run the unit tests with each other Python that works here and is on PATH, each in a separate environment
+	@$(IN) minor='import sys; print(sys.version_info[:2])'; mine=$$("$(PYTHON)" -c "$$minor"); \
+	for p in python3.11 python3.12 python3.13; do \
+		if "$$p" -c '$(SUPPORTED)' 2>/dev/null && [ "$$("$$p" -c "$$minor")" != "$$mine" ]; then \
+			echo "== $$p"; $(MAKE) --no-print-directory test-unit PYTHON="$$p" VENV="build/$$p/.venv" || exit 1; fi; done
+
+# Spark 3.5 supports no later Python.
+test-spark3: WANTED = Python 3.11
+test-spark3: SUPPORTED = import sys; sys.exit(sys.version_info[:2] != (3, 11))
+test-spark3: PYTHON = $(call FIRST,python3.11)
+test-spark3: VENV = build/spark3/.venv
+test-spark3: LOCK = spark3.lock
+test-spark3: setup  ## run the integration tests of the jobs with Spark 3.5 on Python 3.11, in a separate environment (TESTS=folders or files)
+	@$(RUN) python $(PYTEST) $(or $(TESTS),tests/integration/etl tests/integration/jobs)
 
 coverage: setup  ## print the share of lines and branches of each package that `make test` runs (TESTS=folders or files)
 	@$(RUN) imagestrata s3-build >/dev/null

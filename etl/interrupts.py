@@ -5,7 +5,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from etl.versions import check_versions
 
 if TYPE_CHECKING:  # pyspark is imported only when a job runs
     from pyspark import SparkConf
@@ -15,12 +17,15 @@ if TYPE_CHECKING:  # pyspark is imported only when a job runs
 def spark_conf() -> "SparkConf":
     """Spark's configuration. Starts Java unless it runs: SparkConf() reads spark-defaults.conf only from then on.
 
-    Raises PySparkException if Java does not start.
+    Raises PySparkException if Java does not start, and EtlError if it runs a Spark of another version.
     """
+    import pyspark
     from pyspark import SparkConf, SparkContext
 
     with interrupted_afterwards():
         SparkContext._ensure_initialized()
+    jvm: Any = SparkContext._jvm
+    check_versions(jvm.org.apache.spark.package.SPARK_VERSION(), pyspark.__version__)
     return SparkConf()
 
 

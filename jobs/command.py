@@ -69,8 +69,8 @@ def execute(
 @contextmanager
 def _progress_on_stderr() -> Iterator[None]:
     """Print the messages of jobs, until the job ends: another run in this process may have another standard error."""
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # or Ctrl-C leaves its traceback
-    logging.getLogger("cassandra").setLevel(logging.CRITICAL)  # our own messages have what matters of its failures
+    for name in ("py4j", "cassandra", "DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # our own messages have what matters of failures
     root, handler = logging.getLogger(), logging.StreamHandler(sys.stderr)
     handler.addFilter(lambda record: record.name != "root")  # where py4j logs the same traceback
     handler.setFormatter(logging.Formatter("%(message)s"))

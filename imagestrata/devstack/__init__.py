@@ -5,7 +5,7 @@ the standard library.
 
 Exceptions
     DevstackError         base of all; the message is one line for the user
-      SetupError          the environment cannot be made (no Python 3.11, no venv, a package or jar that fails)
+      SetupError          the environment cannot be made (no venv, a package or jar that fails)
       JavaError           no Java 17 was found
       NodeError           a server cannot be started, stopped or used
         PortError         another process uses the port
@@ -13,7 +13,10 @@ Exceptions
 
 from schemas.errors import ImagestrataError
 
-__all__ = ["DevstackError", "JavaError", "NodeError", "PortError", "SetupError"]
+__all__ = ["PYTHONS", "DevstackError", "JavaError", "NodeError", "PortError", "SetupError"]
+
+PYTHONS = ((3, 11), (3, 12), (3, 13))
+"""The versions of Python in which a checkout works."""
 
 
 class DevstackError(ImagestrataError):

@@ -19,6 +19,7 @@ import os
 import platform
 import re
 import shutil
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -34,7 +35,7 @@ from formats.command_line import Parser, command, token_file
 from formats.command_line import port as port_number
 from formats.local_node import LocalNode
 from formats.sizes import counted
-from imagestrata.devstack import DevstackError, java
+from imagestrata.devstack import PYTHONS, DevstackError, java
 from imagestrata.devstack.commands import DATA, PORT, S3_DATA, S3_PORT, existing
 from imagestrata.devstack.environment import Environment
 from imagestrata.devstack.servers import ports
@@ -96,9 +97,9 @@ def checks(args: argparse.Namespace) -> Iterator[Check]:
 def python() -> Check:
     """Check Python's version."""
     found = platform.python_version()
-    if found.startswith("3.11."):
+    if sys.version_info[:2] in PYTHONS:
         return Check("Python", "ok", found)
-    return Check("Python", "error", found, "install Python 3.11, then 'make setup'")
+    return Check("Python", "error", found, "install Python 3.11, 3.12 or 3.13, then 'make setup'")
 
 
 def packages(wanted: Sequence[str]) -> Check:

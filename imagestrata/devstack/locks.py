@@ -9,11 +9,12 @@ from imagestrata.devstack.environment import ROOT, Environment
 from imagestrata.devstack.steps import step
 
 UV = "uv==0.13.8"
-SPARK_4 = "pyspark==4.3.0"
+SPARK_3 = "pyspark==3.5.9"
 # setuptools and wheel build pyspark, which comes as source; hatchling asks for editables when it installs in place.
 BUILDERS = ("editables~=0.3", "setuptools", "wheel")
+# One lock for all versions of Python, from the lowest on: a package has one version wherever one supports all of them.
 OPTIONS = (
-    *("--python-version", "3.11", "--python-platform", "x86_64-unknown-linux-gnu", "--generate-hashes"),
+    *("--universal", "--fork-strategy", "fewest", "--python-version", "3.11", "--generate-hashes"),
     *("--no-annotate", "--no-header", "--no-emit-index-url", "--no-emit-find-links", "--system-certs", "--quiet"),
 )
 
@@ -26,7 +27,7 @@ def write(environment: Environment) -> None:
     inputs: dict[str, tuple[list[str], str | None]] = {
         "requirements.lock": (["pyproject.toml", "--all-extras", *groups], None),
         "imagestrata/devstack/installer.lock": (["-"], UV),
-        "imagestrata/devstack/spark4.lock": (["-"], SPARK_4),
+        "imagestrata/devstack/spark3.lock": (["-"], SPARK_3),
         "imagestrata/devstack/build.lock": (
             ["-"],
             "\n".join((*project["build-system"]["requires"], *BUILDERS)),

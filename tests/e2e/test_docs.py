@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from imagestrata.devstack.environment import Environment
 from imagestrata.devstack.sparkconf import conf_folder
 from tests.support import documents, spark_start
 from tests.support.documented_data import write_documented_data, write_plugin_tables
@@ -84,7 +85,7 @@ class Checkout:
         found["IMAGESTRATA_CACHE"] = str(self.folder / "build" / "cache")
         path = [one for one in found["PATH"].split(os.pathsep) if not one.startswith(str(ROOT / ".venv"))]
         if with_extras:  # the checkout has its own code and Spark configuration
-            packages = self.folder / ".venv" / "lib" / "python3.11" / "site-packages"
+            packages = Environment(self.folder).site_packages
             found |= {"PYTHONPATH": str(self.folder)} | spark_start.variables(conf_folder(packages))
             found |= {"PYSPARK_PYTHON": sys.executable, "VIRTUAL_ENV": str(OURS.parent)}
             path.insert(0, str(OURS))
@@ -154,7 +155,9 @@ def test_the_demo_ends_with_its_counts_as_json(readme: str, checkout: Checkout) 
 
 def test_the_demos_environment_is_enough_for_the_readme(readme: str, checkout: Checkout) -> None:
     assert (checkout.folder / "splits" / "digits").is_dir()
-    assert not (checkout.folder / ".venv" / "lib" / "python3.11" / "site-packages" / "torch").exists()
+    packages = Environment(checkout.folder).site_packages
+    assert (packages / "pyspark").is_dir()
+    assert not (packages / "torch").exists()
 
 
 @pytest.mark.parametrize("page", [page for page in OTHERS if page.is_run], ids=lambda page: page.name)

@@ -24,7 +24,6 @@ from tests.support.services import fresh_name
 from tests.support.trees import tree
 
 ROOT = Path(__file__).resolve().parents[2]
-DEVSTACK = ROOT / "imagestrata" / "devstack"
 PYTHONS = ("3.11", "3.13")
 TABLES = ("-d", "no.data", "-m", "no.metadata")
 OPTIONS = {
@@ -99,14 +98,10 @@ def install(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Install:
     """Create an environment of a Python version and an extra, once. Skips the test if there is no such Python."""
     made: dict[tuple[str, str], Installed] = {}
     uv, env = Environment().folder / "bin" / "uv", Environment().uv_environment()
-    # The locked versions are in uv's cache and do not change from day to day. Spark 4 has a separate lock file.
-    constraints = tmp_path_factory.mktemp("constraints")
+    # The locked versions are in uv's cache and do not change from day to day.
+    constraints = tmp_path_factory.mktemp("constraints") / "versions.txt"
     lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
-    versions = dict(re.findall(r"^(\S+)==(\S+)", lock, re.MULTILINE))
-    spark4 = dict(re.findall(r"^(\S+)==(\S+)", (DEVSTACK / "spark4.lock").read_text(encoding="utf-8"), re.MULTILINE))
-    for version, pins in (("3.11", versions), ("3.13", versions | spark4)):
-        lines = (f"{name}=={pin}\n" for name, pin in pins.items())
-        (constraints / version).write_text("".join(lines), encoding="utf-8")
+    constraints.write_text("\n".join(re.findall(r"^(\S+==[^\\\n]+)", lock, re.MULTILINE)), encoding="utf-8")
 
     def make(version: str, extra: str) -> Installed:
         if (version, extra) not in made:
@@ -115,7 +110,7 @@ def install(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Install:
                 pytest.skip(f"no python{version} on PATH")
             folder = tmp_path_factory.mktemp("clean")
             install = [uv, "pip", "install", "--python", folder / "env/bin/python", "--system-certs"]
-            install += ["--constraints", constraints / version, f"{wheel}[{extra}]" if extra else wheel]
+            install += ["--constraints", constraints, f"{wheel}[{extra}]" if extra else wheel]
             for command in ([uv, "venv", "--quiet", "--python", python, folder / "env"], install):
                 done = subprocess.run(
                     command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=600, check=False

@@ -17,7 +17,7 @@ BYTES = {one: bytes([number]) * 50 for number, one in enumerate(IDS)}
 SECRET, PASSPHRASE = "hardly-guessed-7", "open-sesame-5"
 REVERSE = socket.getnameinfo(("127.0.0.1", 0), 0)[0]  # usually localhost
 NAME = "127.1"  # a host name for the driver; unlike localhost, it is 127.0.0.1 only, on every machine
-NAMES = f"IP:127.0.0.1,DNS:localhost,DNS:{NAME},DNS:{REVERSE}"
+NAMES = f"127.0.0.1 localhost {NAME} {REVERSE}"
 
 
 @pytest.fixture(params=["acsylla", "cassandra-driver"])

@@ -50,7 +50,7 @@ def audit(environment: Environment, folder: Path) -> list[str]:
     Raises:
         SetupError: The service did not answer, or not for all packages.
     """
-    packages = folder / "env" / "lib" / "python3.11" / "site-packages"
+    packages = Environment(folder=str(folder / "env")).site_packages
     # It exits with 1 for vulnerabilities and for failures alike, and with 0 where it could not ask for any package.
     options = ("--path", packages, "--format", "json", "--progress-spinner", "off")
     answer = environment.run("pip-audit", *options, check=False)

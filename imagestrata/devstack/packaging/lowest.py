@@ -14,7 +14,7 @@ from pathlib import Path
 
 from formats.command_line import command
 from imagestrata.devstack import java, sparkconf
-from imagestrata.devstack.environment import Environment
+from imagestrata.devstack.environment import VERSION, Environment
 
 # cuda130 installs the module that cuda120 installs. notebooks adds what only notebooks import.
 EXTRAS = ("spark", "cuda120", "train", "lightning", "metrics", "looks", "lineage", "shards", "service")
@@ -35,7 +35,15 @@ def install(environment: Environment, folder: Path) -> Path:
     pins = folder.with_suffix(".txt")
     folder.parent.mkdir(parents=True, exist_ok=True)
     extras = [option for name in EXTRAS for option in ("--extra", name)]
-    resolve = ("--resolution", "lowest-direct", "--python-version", "3.11", "--annotation-style", "line", "--no-header")
+    resolve = (
+        "--resolution",
+        "lowest-direct",
+        "--python-version",
+        VERSION,
+        "--annotation-style",
+        "line",
+        "--no-header",
+    )
     resolved = environment.run("uv", "pip", "compile", "pyproject.toml", *extras, *resolve, "--system-certs")
     # Only our own ranges: the lines that uv says come from pyproject.toml.
     lines = re.findall(r"^(\S+==\S+)\s+# via .*\(pyproject.toml\)", resolved, re.MULTILINE)
@@ -44,7 +52,7 @@ def install(environment: Environment, folder: Path) -> Path:
         environment.run("uv", "venv", "--quiet", "--python", environment.python, folder)
     options = ("--python", python, "--system-certs", "--constraints", pins)
     environment.run("uv", "pip", "install", *options, "--editable", f".[{','.join(EXTRAS)}]", "--group", "dev")
-    site_packages = folder / "lib" / "python3.11" / "site-packages"
+    site_packages = Environment(folder=str(folder)).site_packages
     found = java.find(environment.site_packages)
     sparkconf.write(site_packages=site_packages, java_home=found.home, python=python)
     print(f"lowest versions: {' '.join(lines)}", flush=True)

@@ -1,7 +1,7 @@
 """The same images give the same tables, splits and shards on every version of Spark: literal fingerprints.
 
-`make test` runs this file with Spark 3.5 and `make test-spark4` with Spark 4. A value here changes only if a release is
-to write other splits or shards from the same images.
+`make test` runs this file with Spark 3.5 on Python 3.11, and with Spark 4 on later ones. A value here changes only if a
+release is to write other splits or shards from the same images.
 """
 
 import hashlib

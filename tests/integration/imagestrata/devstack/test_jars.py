@@ -1,13 +1,14 @@
 """Jars fetched by Ivy."""
 
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
 
 from imagestrata.devstack import SetupError, jars, java, steps
 
-SITE_PACKAGES = Path(sys.prefix) / "lib" / "python3.11" / "site-packages"
+SITE_PACKAGES = Path(sysconfig.get_path("purelib"))
 
 
 def test_wrong_bytes_are_never_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

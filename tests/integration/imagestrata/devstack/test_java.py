@@ -1,14 +1,14 @@
 """Java reads its options."""
 
 import subprocess
-import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
 
 from imagestrata.devstack import java
 
-SITE_PACKAGES = Path(sys.prefix) / "lib" / "python3.11" / "site-packages"
+SITE_PACKAGES = Path(sysconfig.get_path("purelib"))
 
 
 def test_trust_store_is_read_by_java(tmp_path: Path) -> None:

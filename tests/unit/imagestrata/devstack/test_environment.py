@@ -4,16 +4,18 @@ import json
 import re
 import shutil
 import sys
+import tomllib
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 
-from imagestrata.devstack import SetupError
-from imagestrata.devstack.environment import Environment, Wanted, parse_args
+from imagestrata.devstack import PYTHONS, SetupError, java
+from imagestrata.devstack.environment import VERSION, Environment, Wanted, certificates, parse_args
+from imagestrata.devstack.steps import step
 
 ROOT = Path(__file__).resolve().parents[4]
-SITE_PACKAGES = Path(sys.prefix) / "lib" / "python3.11" / "site-packages"
+SITE_PACKAGES = Environment().site_packages
 
 
 def checkout(folder: Path) -> Environment:
@@ -34,7 +36,7 @@ def checkout(folder: Path) -> Environment:
 
 
 def stamp(environment: Environment, **changes: object) -> None:
-    record = {"extras": ["spark"], "groups": ["dev"], "root": str(environment.root)}
+    record = {"extras": ["spark"], "groups": ["dev"], "root": str(environment.root), "python": VERSION}
     record["fingerprint"] = environment.fingerprint()
     environment.stamp.write_text(json.dumps(record | changes))
 
@@ -63,14 +65,52 @@ def test_a_changed_lock_or_a_moved_checkout_is_not_ready(tmp_path: Path) -> None
 
 def test_a_second_environment_has_a_folder_and_a_lock_of_its_own(tmp_path: Path) -> None:
     checkout(tmp_path)
-    other = Environment(tmp_path, folder="build/spark4/.venv", lock="spark4.lock")
-    shutil.copy(ROOT / "imagestrata/devstack/spark4.lock", tmp_path / "imagestrata/devstack")
-    assert other.site_packages.is_relative_to(tmp_path / "build/spark4/.venv")
+    other = Environment(tmp_path, folder="build/spark3/.venv", lock="spark3.lock")
+    shutil.copy(ROOT / "imagestrata/devstack/spark3.lock", tmp_path / "imagestrata/devstack")
+    assert other.site_packages.is_relative_to(tmp_path / "build/spark3/.venv")
     before = other.fingerprint()
     assert before != Environment(tmp_path).fingerprint()
-    with (tmp_path / "imagestrata/devstack/spark4.lock").open("a") as lock:
+    with (tmp_path / "imagestrata/devstack/spark3.lock").open("a") as lock:
         lock.write("# changed\n")
     assert other.fingerprint() != before
+
+
+def test_an_environment_of_another_python_is_made_anew_and_says_so(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    environment = checkout(tmp_path)
+    stamp(environment, python="3.10")
+    environment.python.unlink()
+    (environment.folder / "pyvenv.cfg").write_text("home = /usr/bin\nversion = 3.10.4\n")
+    before, current = environment.installed()
+    assert not current
+    assert before.extras == {"spark"}  # is installed again
+    with step("virtual environment") as shown:
+        environment._make(shown)
+    assert environment._is_usable()
+    assert f"made anew: it was for Python 3.10, this is {VERSION}" in capfd.readouterr().err
+
+
+def test_all_files_name_the_same_versions_of_python() -> None:
+    names = [".".join(map(str, version)) for version in PYTHONS]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    listed = [one.rpartition(" ")[2] for one in project["classifiers"] if one.startswith("Programming Language")]
+    assert listed == names
+    assert project["requires-python"] == f">={names[0]},<3.{PYTHONS[-1][1] + 1}"
+    makefile = (ROOT / "Makefile").read_text()
+    assert f"WANTED := Python {', '.join(names[:-1])} or {names[-1]}\n" in makefile
+    assert f"not {PYTHONS[0]} <= sys.version_info[:2] <= {PYTHONS[-1]})" in makefile
+
+
+def test_without_trusted_certificates_of_the_system_uv_uses_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
+    monkeypatch.setattr(java, "PEM_FILES", ())
+    assert certificates() == []
+    (tmp_path / "one.pem").touch()
+    assert certificates() == ["--system-certs"]
 
 
 def test_an_interrupted_setup_is_not_ready(tmp_path: Path) -> None:
@@ -108,7 +148,7 @@ def test_locks_contain_hashes_and_no_urls() -> None:
         "requirements.lock",
         "imagestrata/devstack/installer.lock",
         "imagestrata/devstack/build.lock",
-        "imagestrata/devstack/spark4.lock",
+        "imagestrata/devstack/spark3.lock",
     ):
         text = (ROOT / name).read_text()
         assert "//" not in text

@@ -296,10 +296,17 @@ def test_passes_with_the_same_seed_and_other_worker_counts_do_not_mix(sources: S
     assert whole(durable) == 11
 
 
-def test_forks_by_another_thread_do_not_mix_passes(sources: Sources) -> None:
+def test_forks_by_another_thread_do_not_mix_passes(sources: Sources, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
     dataset, stop = loader.TorchDataset(sources()), threading.Event()
+    real, one_at_a_time = os.fork, threading.Lock()
+
+    def exclusive() -> int:
+        with one_at_a_time:  # filelock refuses two forks at the same moment
+            return real()
+
+    monkeypatch.setattr(os, "fork", exclusive)
 
     def fork() -> None:
         while not stop.is_set():

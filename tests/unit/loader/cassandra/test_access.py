@@ -3,7 +3,6 @@
 import pickle
 import re
 import ssl
-import subprocess
 import warnings
 import zipfile
 from dataclasses import fields
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import loader
-from tests.support.certificates import Authority, Certificate
+from tests.support.certificates import Authority, Certificate, write_key
 from tests.support.split_folders import image_ids, write_split_folder
 
 SECRET, PASSPHRASE = "hardly-guessed-7", "open-sesame-5"
@@ -147,8 +146,7 @@ def test_tls_before_version_1_2_is_refused(authority: Authority, other: Certific
 
 def test_a_key_in_the_traditional_format_is_opened(authority: Authority, other: Certificate, tmp_path: Path) -> None:
     old = tmp_path / "old.key"
-    command = ["openssl", "ec", "-in", other.key, "-aes256", "-passout", f"pass:{PASSPHRASE}", "-out", old]
-    subprocess.run(command, check=True, capture_output=True)
+    write_key(other.key.read_bytes(), old, passphrase=PASSPHRASE, traditional=True)
     assert "Proc-Type: 4,ENCRYPTED" in old.read_text(encoding="ascii")
     paths = {"ca": authority.ca, "certificate": other.certificate, "key": old}
     loader.Access(**paths, passphrase=PASSPHRASE)  # type: ignore[arg-type]
