@@ -12,24 +12,23 @@ _BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _PICTURES_TOGETHER = 32
 _ARROW = "spark.sql.execution.arrow.pyspark.enabled"
 _SIDE_BY_SIDE = "spark.sql.maxConcurrentOutputFileWriters"
-_ADAPTIVE_INSIDE = "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning"
+_ADAPTIVE = "spark.sql.adaptive.enabled"
+
+
+def persisted(frame: DataFrame, level: StorageLevel = StorageLevel.MEMORY_AND_DISK) -> DataFrame:
+    """Persist a DataFrame, without adaptive execution of its plan.
+
+    With it, a persisted DataFrame that depends on another one can wait for it forever (seen with Spark 3.5 and 4.3).
+    """
+    with setting(frame.sparkSession, _ADAPTIVE, "false"):  # the plan is made now
+        return frame.persist(level)
 
 
 def kept(frame: DataFrame, *, stack: ExitStack) -> DataFrame:
-    """Persist a DataFrame until the stack is closed. Use it inside a block of `plain_inside`."""
-    frame = frame.persist(StorageLevel.MEMORY_AND_DISK)
+    """Persist a DataFrame until the stack is closed, as `persisted`."""
+    frame = persisted(frame)
     stack.callback(frame.unpersist)
     return frame
-
-
-@contextmanager
-def plain_inside(spark: SparkSession) -> Iterator[None]:
-    """Turn off adaptive execution for persisted DataFrames.
-
-    With it, a persisted DataFrame that depends on another one can wait for it forever (seen with Spark 3.5.9).
-    """
-    with setting(spark, _ADAPTIVE_INSIDE, "false"):
-        yield
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from etl.deleting.plan import DeletePlan
 from etl.deleting.report import DeleteReport
 from etl.errors import ConflictError, EtlError, SourceError, TableError
 from etl.features.earlier import half_deleted
-from etl.frames import kept, plain_inside
+from etl.frames import kept
 from etl.ingest.removal import (
     Removal,
     check_removed,
@@ -117,7 +117,6 @@ class _Found:
 def _survey(spark: SparkSession, *, plan: DeletePlan, stack: ExitStack) -> _Found:
     control = stack.enter_context(Control.from_spark(spark))
     stack.enter_context(secrets_on_executors(spark))
-    stack.enter_context(plain_inside(spark))
     stack.enter_context(exact_names(spark))
     _check_tables(control, plan=plan)
     log.info("look for %s in %s", plan.choice, plan.metadata_table)

@@ -29,7 +29,7 @@ from etl.features.report import FeaturizeReport, ViewCounts
 from etl.features.retrieval import current_values
 from etl.features.vectors.index import check_vector, has_index, update_index
 from etl.features.views import find_view, register_view
-from etl.frames import kept, plain_inside, small_table
+from etl.frames import kept, small_table
 from etl.ingest.plan import ingest_time, new_ingest_id
 from etl.ingest.sequence import create_sequence, take_run
 from etl.ingest.writing.progress import Counters, collect_watched
@@ -72,7 +72,6 @@ def run(spark: SparkSession, *, plan: FeaturizePlan) -> FeaturizeReport:
     with ExitStack() as stack:
         control = stack.enter_context(Control.from_spark(spark))
         stack.enter_context(secrets_on_executors(spark))
-        stack.enter_context(plain_inside(spark))
         output = None
         if plan.offline is not None:
             output = stack.enter_context(OfflineOutput(plan.offline, overwrite=plan.overwrite))

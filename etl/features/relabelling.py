@@ -26,7 +26,7 @@ from etl.errors import ConflictError, SourceError, TableError
 from etl.features.earlier import read_history
 from etl.features.plan import RelabelPlan
 from etl.features.views import register_view, registered_views
-from etl.frames import kept, plain_inside, small_table
+from etl.frames import kept, small_table
 from etl.ingest.plan import new_ingest_id
 from etl.ingest.removal import image_states
 from etl.ingest.sequence import create_sequence, take_run
@@ -85,7 +85,6 @@ def run(spark: SparkSession, *, plan: RelabelPlan) -> RelabelReport:
     with ExitStack() as stack:
         control = stack.enter_context(Control.from_spark(spark))
         stack.enter_context(secrets_on_executors(spark))
-        stack.enter_context(plain_inside(spark))
         check_columns(control, table, columns=[plan.columns.id, plan.columns.label, "or_split", "path"])
         check_pair(control, data_table=plan.data_table, metadata_table=table)
         if (record := record_of(control, table)) is not None and record.label_type != "int":

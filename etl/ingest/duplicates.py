@@ -6,9 +6,10 @@ into training.
 
 from dataclasses import dataclass
 
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+
+from etl.frames import persisted
 
 EXAMPLES = 20
 
@@ -81,7 +82,7 @@ def summarise(groups: DataFrame, *, examples: int = EXAMPLES) -> DuplicateSummar
     worst_first = (F.desc("different_labels"), F.desc("different_splits"), F.desc("images"), "first", "sha256")
     # Counted from persisted rows: an Observation counts rows again that Spark computes again, for a sort or after a
     # failure.
-    kept = groups.persist(StorageLevel.MEMORY_AND_DISK)
+    kept = persisted(groups)
     try:
         (counts,) = kept.agg(
             F.count("*").alias("groups"),

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from etl.cassandra.class_numbers import class_names
 from etl.cassandra.control import Control
 from etl.errors import SourceError
-from etl.frames import kept, pictures_in_rows, plain_inside
+from etl.frames import kept, pictures_in_rows
 from etl.ingest.plan import IngestPlan
 from etl.secrets import secrets_on_executors
 from etl.sources.entries import NO_CLASS_FOLDERS, Listing, text
@@ -186,7 +186,6 @@ def list_images(spark: SparkSession, control: Control | None, *, plan: IngestPla
     if control is not None and plan.source.label_type == "int":
         known = class_names(control, keyspace=plan.tables.metadata.keyspace, dataset=plan.dataset)
     stack.enter_context(secrets_on_executors(spark))
-    stack.enter_context(plain_inside(spark))
     log.info("list %s", plan.source.name)
     images = ListedImages.of(spark, plan.source, dataset=plan.dataset, keep=partial(kept, stack=stack), known=known)
     if images.listing.has_data:

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from etl.cassandra.control import Control
 from etl.catalog.products import register_output
 from etl.errors import EtlError, SourceError
-from etl.frames import fetched, kept, pictures_in_rows, plain_inside, small_table
+from etl.frames import fetched, kept, persisted, pictures_in_rows, small_table
 from etl.ingest.writing.preparation import Preparation
 from etl.ingest.writing.progress import Counters, collect_watched
 from etl.ingest.writing.tasks import task_count
@@ -59,7 +59,6 @@ def run(spark: SparkSession, *, plan: ShardPlan) -> ShardReport:
     with ExitStack() as stack:
         _reach(spark, plan=plan, stack=stack)
         output = ShardOutput.open(spark, plan=plan)
-        stack.enter_context(plain_inside(spark))
         log.info("list %s", plan.source.name if plan.source else plan.split or plan.metadata_table)
         images = open_images(spark, plan=plan, keep=partial(kept, stack=stack))
         if images.has_data or plan.changes_pictures or images.access != "random":
@@ -166,7 +165,7 @@ def _made(images: Images, bare: DataFrame, *, plan: ShardPlan, rows: int, stack:
         threads=1 if in_turn else THREADS,
         pictures=images.pictures,
     )
-    made = map_batches(samples, task=task, schema=MADE).persist(StorageLevel.DISK_ONLY)
+    made = persisted(map_batches(samples, task=task, schema=MADE), StorageLevel.DISK_ONLY)
     stack.callback(made.unpersist)
     return made
 

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from etl.columns import exact_names
 from etl.errors import TableError
-from etl.frames import fetched, files_side_by_side, kept, plain_inside
+from etl.frames import fetched, files_side_by_side, kept
 from etl.splits.candidates import NAN, label_set
 from etl.splits.dealing.groups import deal_groups
 from etl.splits.dealing.methods import MOST_ONE_BY_ONE, Dealt, deal_one_by_one, deal_strata, shared_only
@@ -70,7 +70,6 @@ def run(spark: SparkSession, *, plan: SplitPlan) -> SplitReport:
     started = time.monotonic()
     ratios = _ratios(plan)
     with ExitStack() as stack:
-        stack.enter_context(plain_inside(spark))
         stack.enter_context(exact_names(spark))
         kind = DictionaryOutput if is_dictionary(plan.out) else SplitOutput
         output = stack.enter_context(kind(plan.out, overwrite=plan.overwrite))

@@ -21,7 +21,7 @@ from etl.errors import TableError
 from etl.features.earlier import read_history, with_since
 from etl.features.history import THEN, metadata_as_of, states_at
 from etl.features.relabelling import versions_of, with_labels
-from etl.frames import kept, plain_inside, small_table
+from etl.frames import kept, small_table
 from etl.splits.positions import added_up, fingerprint_sums
 from formats import SplitFolder
 from formats.splits.dictionary import is_dictionary
@@ -132,7 +132,6 @@ def run(spark: SparkSession, *, address: str) -> SplitChanges:
     manifest, storage = folder.manifest, Storage(address)
     with ExitStack() as stack:
         control = stack.enter_context(Control.from_spark(spark))
-        stack.enter_context(plain_inside(spark))
         damaged, images = _read_split(spark, storage, manifest)
         images = kept(images, stack=stack)
         changed, unchecked = _compare(spark, control, images, manifest=manifest)

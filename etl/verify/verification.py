@@ -14,7 +14,7 @@ from etl.cassandra.expiry import check_lasting
 from etl.cassandra.table_records import check_dataset, check_pair
 from etl.cassandra.tables import read_table
 from etl.errors import ConflictError
-from etl.frames import kept, plain_inside
+from etl.frames import kept
 from etl.ingest.destination import check_fits_early, check_tables, create_history_table, create_records
 from etl.ingest.listed_images import ListedImages, list_images
 from etl.ingest.plan import IngestPlan
@@ -71,7 +71,6 @@ class Verification:
         self._started = time.monotonic()
         self._spark, self._plan, self._stack = spark, plan, stack
         self._control = stack.enter_context(Control.from_spark(spark))
-        stack.enter_context(plain_inside(spark))
         self._metadata = kept(self._read_metadata(), stack=stack)
         self._records = records_of(self._control, plan=plan, metadata=self._metadata)
         self._rules = self._records.rules

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from etl.columns import ours
 from etl.errors import EtlError
+from etl.frames import persisted
 
 PHASH = "phash"
 """The feature view, and its field, by which images are grouped."""
@@ -44,7 +44,7 @@ def group_near_duplicates(hashes: DataFrame, *, distance: int) -> DataFrame:
         EtlError: There are too many pairs of similar images for the driver.
     """
     known = hashes.where(F.col("phash").isNotNull()).select("id", "phash")
-    counts = known.groupBy("phash").agg(F.count("*").alias("images")).persist(StorageLevel.MEMORY_AND_DISK)
+    counts = persisted(known.groupBy("phash").agg(F.count("*").alias("images")))
     try:
         masks = band_masks(counts.count(), distance)
         first, second = _collect(counts.transform(near_pairs, masks=masks, distance=distance), distance=distance)
@@ -113,7 +113,7 @@ def components(
 
 def _collect(pairs: DataFrame, *, distance: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Collect the pairs. If there are too many, they are first reduced to fewer pairs that connect the same hashes."""
-    pairs = pairs.persist(StorageLevel.MEMORY_AND_DISK)
+    pairs = persisted(pairs)
     try:
         for left in reversed(range(_ROUNDS)):
             count = pairs.count()
@@ -121,7 +121,7 @@ def _collect(pairs: DataFrame, *, distance: int) -> tuple[npt.NDArray[np.int64],
                 frame: Any = pairs.toPandas()
                 return frame["first"].to_numpy(np.int64), frame["second"].to_numpy(np.int64)
             if left:
-                thinner = pairs.transform(large_star).transform(small_star).persist(StorageLevel.MEMORY_AND_DISK)
+                thinner = persisted(pairs.transform(large_star).transform(small_star))
                 thinner.count()
                 pairs.unpersist()
                 pairs = thinner
