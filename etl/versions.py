@@ -8,7 +8,8 @@ from etl.errors import EtlError
 
 def check_versions(spark: str, pyspark: str) -> None:
     """Raise `EtlError` if Spark, which SPARK_HOME can replace, does not fit pyspark or this Python."""
-    place = f"Spark {spark} in SPARK_HOME={os.environ.get('SPARK_HOME')}"
+    home = os.environ.get("SPARK_HOME")
+    place = f"Spark {spark}" + (f" in SPARK_HOME={home}" if home else "")
     if spark.split(".")[:2] != pyspark.split(".")[:2]:
         raise EtlError(
             f"Wanted Spark {pyspark}, the version of the installed pyspark. Found: {place}. Unset SPARK_HOME, or "

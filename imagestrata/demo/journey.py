@@ -20,6 +20,7 @@ from rich.table import Table
 import loader
 from etl.cassandra.cluster import Cluster
 from etl.cassandra.control import Control
+from formats.command_line import INTERRUPTED
 from imagestrata.demo import digits, report
 from imagestrata.demo.command import SPLITS
 from imagestrata.devstack import java, sparkconf
@@ -138,7 +139,7 @@ def configure(tree: Path, subdirs: Sequence[str]) -> None:
 def use_own_spark(port: int) -> None:
     """Let jobs of this process run the environment's Spark with the demo's Cassandra, whatever the user's settings say.
 
-    Both jobs use one Java process: another one would take a quarter of the demo's time to start.
+    Both jobs use one Java process: another one would take seconds to start.
     """
     for name in [name for name in os.environ if name.startswith(("SPARK_", "PYSPARK_"))]:
         del os.environ[name]
@@ -153,6 +154,8 @@ def job(main: Callable[[Sequence[str]], int], *args: str) -> dict[str, Any]:
     """Run a job with what users write after its name, and show its output; returns its report. Raises `DemoError`."""
     with redirect_stdout(io.StringIO()) as said:
         code = main([*args, "--json"])
+    if code == INTERRUPTED:  # the job has caught the Ctrl-C, which is the demo's too
+        raise KeyboardInterrupt
     *lines, last = said.getvalue().splitlines() or [""]
     for line in lines:
         print(f"  {line}", file=sys.stderr)

@@ -95,12 +95,13 @@ def write(
         _write_if_new(demo_defaults, "".join(f"{name} {value}\n" for name, value in sorted(extra.items())))
     folder = conf_folder(site_packages)
     machine = {"spark.jars": ",".join(path.as_uri() for path in jars.connector(site_packages))}
-    # PYSPARK_PYTHON of the user's environment has priority: on a cluster, Python is in another place.
-    environment = f'export PYSPARK_PYTHON="${{PYSPARK_PYTHON:-"{_in_quotes(str(python))}"}}"\n'
-    environment += f"export JAVA_HOME={shlex.quote(str(_for_spark(java_home, folder)))}\n"
     if " " in str(folder):  # Spark's scripts do not read spark-env.sh from such a folder
         machine["spark.pyspark.python"] = str(python)
         environment = ""
+    else:
+        # PYSPARK_PYTHON of the user's environment has priority: on a cluster, Python is in another place.
+        environment = f'export PYSPARK_PYTHON="${{PYSPARK_PYTHON:-"{_in_quotes(str(python))}"}}"\n'
+        environment += f"export JAVA_HOME={shlex.quote(str(_for_spark(java_home, folder)))}\n"
     parts = [
         "# Written by the set-up from the repository's spark-defaults.conf: change that one and run `make setup`.\n",
         (ROOT / "spark-defaults.conf").read_text(encoding="utf-8"),

@@ -35,24 +35,17 @@ def install(environment: Environment, folder: Path) -> Path:
     pins = folder.with_suffix(".txt")
     folder.parent.mkdir(parents=True, exist_ok=True)
     extras = [option for name in EXTRAS for option in ("--extra", name)]
-    resolve = (
-        "--resolution",
-        "lowest-direct",
-        "--python-version",
-        VERSION,
-        "--annotation-style",
-        "line",
-        "--no-header",
-    )
+    resolve = ["--resolution", "lowest-direct", "--python-version", VERSION]
+    resolve += ["--annotation-style", "line", "--no-header"]
     resolved = environment.run("uv", "pip", "compile", "pyproject.toml", *extras, *resolve, "--system-certs")
     # Only our own ranges: the lines that uv says come from pyproject.toml.
     lines = re.findall(r"^(\S+==\S+)\s+# via .*\(pyproject.toml\)", resolved, re.MULTILINE)
     pins.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    if not python.exists():
-        environment.run("uv", "venv", "--quiet", "--python", environment.python, folder)
+    site_packages = Environment(folder=str(folder)).site_packages
+    if not site_packages.is_dir():  # or it is of another Python
+        environment.run("uv", "venv", "--quiet", "--clear", "--python", environment.python, folder)
     options = ("--python", python, "--system-certs", "--constraints", pins)
     environment.run("uv", "pip", "install", *options, "--editable", f".[{','.join(EXTRAS)}]", "--group", "dev")
-    site_packages = Environment(folder=str(folder)).site_packages
     found = java.find(environment.site_packages)
     sparkconf.write(site_packages=site_packages, java_home=found.home, python=python)
     print(f"lowest versions: {' '.join(lines)}", flush=True)
