@@ -1,10 +1,10 @@
 # syntax=docker/dockerfile:1
-# The Spark jobs: Spark 3.5, Java 17, the Cassandra connector. Build it from the repository's root:
+# The Spark jobs: Spark 4, Java 17, the Cassandra connector. Build it from the repository's root:
 #   docker build -f deploy/jobs.Dockerfile -t imagestrata-jobs .
 #   docker run --rm imagestrata-jobs jobs/ingest.py --help
 
-FROM python:3.11-slim-bookworm
-# Debian's Java gets security updates, so its version is not pinned.
+FROM python:3.13-slim-bookworm
+# bookworm is the last Debian with Java 17. Its Java gets security updates, so its version is not pinned.
 # hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install -y --no-install-recommends openjdk-17-jre-headless procps \

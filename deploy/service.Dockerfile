@@ -2,14 +2,14 @@
 # The dataset service and its client. Build it from the repository's root:
 #   docker build -f deploy/service.Dockerfile -t imagestrata-service .
 
-FROM python:3.11-slim-bookworm AS build
+FROM python:3.13-slim-bookworm AS build
 WORKDIR /opt/imagestrata
 COPY . .
 # The set-up of `make setup`: pip and uv verify the hashes of requirements.lock.
 RUN --mount=type=cache,target=/var/cache/uv \
     UV_CACHE_DIR=/var/cache/uv python -m imagestrata.devstack.environment --extra service --extra s3
 
-FROM python:3.11-slim-bookworm
+FROM python:3.13-slim-bookworm
 COPY --from=build /opt/imagestrata /opt/imagestrata
 # A new volume at /data belongs to this user.
 RUN useradd --uid 10001 --user-group --no-create-home --home-dir /tmp imagestrata \

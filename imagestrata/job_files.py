@@ -4,8 +4,7 @@
 
 `defaults` is the path of the recommended spark-defaults.conf. In an environment that `make setup` made, Spark already
 uses it. Elsewhere, Spark also needs the Cassandra connector: add
-`--packages com.datastax.spark:spark-cassandra-connector_2.12:3.5.1`, or with Spark 4
-`--packages com.datastax.spark:spark-cassandra-connector_2.13:3.5.1`.
+`--packages com.datastax.spark:spark-cassandra-connector_2.13:3.5.1`, or with Spark 3.5 the same of `_2.12`.
 """
 
 from collections.abc import Sequence

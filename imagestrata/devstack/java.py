@@ -73,8 +73,8 @@ class Java:
         when = f"on {self.release_date}" if self.release_date else f"before {before:%B %Y}"
         return (
             f"Java {self._number} in {self.home} was released {when} and lacks all security updates since. "
-            f"Install a current Java {MAJOR} (Debian, Ubuntu: openjdk-{MAJOR}-jre-headless), or set JAVA_HOME to one, "
-            "then run 'make setup'."
+            f"Install a current Java {MAJOR} from your distribution, or from Eclipse Temurin if it has none, or set "
+            "JAVA_HOME to one, then run 'make setup'."
         )
 
     @property

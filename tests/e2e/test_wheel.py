@@ -25,6 +25,7 @@ from tests.support.trees import tree
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHONS = ("3.11", "3.13")
+OWN = f"{sys.version_info[0]}.{sys.version_info[1]}"
 TABLES = ("-d", "no.data", "-m", "no.metadata")
 OPTIONS = {
     "cache_rows": (*TABLES, "-o", "rows"),
@@ -36,7 +37,7 @@ OPTIONS = {
     "split": (*TABLES, "-o", "split"),
     "verify": TABLES,
 }
-Install = Callable[[str, str], "Installed"]
+Install = Callable[..., "Installed"]
 
 
 class Installed:
@@ -95,30 +96,37 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def install(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Install:
-    """Create an environment of a Python version and an extra, once. Skips the test if there is no such Python."""
-    made: dict[tuple[str, str], Installed] = {}
+    """Create an environment of a Python version, an extra and other packages, once.
+
+    Skips the test if there is no such Python.
+    """
+    made: dict[tuple[str, ...], Installed] = {}
     uv, env = Environment().folder / "bin" / "uv", Environment().uv_environment()
     # The locked versions are in uv's cache and do not change from day to day.
-    constraints = tmp_path_factory.mktemp("constraints") / "versions.txt"
     lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
-    constraints.write_text("\n".join(re.findall(r"^(\S+==[^\\\n]+)", lock, re.MULTILINE)), encoding="utf-8")
+    locked = re.findall(r"^(\S+==[^\\\n]+)", lock, re.MULTILINE)
 
-    def make(version: str, extra: str) -> Installed:
-        if (version, extra) not in made:
+    def make(version: str, extra: str, *others: str) -> Installed:
+        if (version, extra, *others) not in made:
             python = python_of(version)
             if python is None:
                 pytest.skip(f"no python{version} on PATH")
             folder = tmp_path_factory.mktemp("clean")
+            constraints = folder / "versions.txt"
+            theirs = {re.split(r"[<=>]", other)[0] for other in others}
+            constraints.write_text(
+                "\n".join(one for one in locked if one.split("==")[0] not in theirs), encoding="utf-8"
+            )
             install = [uv, "pip", "install", "--python", folder / "env/bin/python", "--system-certs"]
-            install += ["--constraints", constraints, f"{wheel}[{extra}]" if extra else wheel]
+            install += ["--constraints", constraints, f"{wheel}[{extra}]" if extra else wheel, *others]
             for command in ([uv, "venv", "--quiet", "--python", python, folder / "env"], install):
                 done = subprocess.run(
                     command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=600, check=False
                 )
                 assert done.returncode == 0, done.stderr
             (folder / "work").mkdir()
-            made[version, extra] = Installed(folder / "env", folder / "work", version)
-        return made[version, extra]
+            made[version, extra, *others] = Installed(folder / "env", folder / "work", version)
+        return made[version, extra, *others]
 
     return make
 
@@ -131,7 +139,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def split(install: Install, images: Path, cassandra: Cassandra) -> Path:
     """A split of tables, both made with jobs of the wheel."""
-    spark, keyspace = install("3.11", "spark"), fresh_name("wheel")
+    spark, keyspace = install(OWN, "spark"), fresh_name("wheel")
     tables = ("--data-table", f"{keyspace}.data", "--metadata-table", f"{keyspace}.metadata")
     splits = ("--split-subdir", "train", "--split-subdir", "val")
     spark.job("ingest", images, *splits, *tables, port=cassandra.port)
@@ -182,10 +190,8 @@ def test_the_loader_reads_a_split_from_cassandra_without_dali_and_torch(
     assert "pip install 'imagestrata[cuda120]'. For CUDA 13: cuda130." in done.stderr
 
 
-def test_spark_4_on_a_later_python_ingests_and_splits_alike(
-    install: Install, split: Path, images: Path, cassandra: Cassandra
-) -> None:
-    spark, manifest = install("3.13", "spark"), json.loads((split / "_manifest.json").read_text())
+def test_spark_3_ingests_and_splits_alike(install: Install, split: Path, images: Path, cassandra: Cassandra) -> None:
+    spark, manifest = install("3.11", "spark", "pyspark<4"), json.loads((split / "_manifest.json").read_text())
     dataset, keyspace = manifest["data_table"].partition(".")[0], fresh_name("wheel")
     tables = ("--data-table", f"{keyspace}.data", "--metadata-table", f"{keyspace}.metadata")
     splits = ("--split-subdir", "train", "--split-subdir", "val", "--dataset", dataset)
@@ -195,7 +201,7 @@ def test_spark_4_on_a_later_python_ingests_and_splits_alike(
 
 
 def test_jobs_run_as_modules_too(install: Install, split: Path) -> None:
-    spark = install("3.11", "spark")
+    spark = install(OWN, "spark")
     for job in JOBS:
         assert "usage: " in spark.run("python", "-m", f"jobs.{job}", "--help").stdout
 
@@ -217,7 +223,7 @@ def test_what_lacks_its_extra_says_in_one_line_what_to_install(install: Install,
 
 
 def test_a_spark_without_the_rest_of_the_extra_is_reported_in_one_line(install: Install, images: Path) -> None:
-    spark = install("3.11", "spark")
+    spark = install(OWN, "spark")
     code = "import sys; sys.modules['PIL'] = None; from jobs import shard; sys.exit(shard.main())"
     done = spark.run("python", "-c", code, images, "-o", spark.work / "shards", check=False, JAVA_HOME=java_home())
     assert done.returncode == 1

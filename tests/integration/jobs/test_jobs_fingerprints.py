@@ -1,6 +1,6 @@
 """The same images give the same tables, splits and shards on every version of Spark: literal fingerprints.
 
-`make test` runs this file with Spark 3.5 on Python 3.11, and with Spark 4 on later ones. A value here changes only if a
+`make test` runs this file with Spark 4, and `make test-spark3` with Spark 3.5. A value here changes only if a
 release is to write other splits or shards from the same images.
 """
 

@@ -21,6 +21,7 @@ from etl.versions import check_versions
         ),
         ("4.0.1", "4.3.0", (3, 11), r"Unset SPARK_HOME, or install 'pyspark==4\.0\.1'\."),
         ("3.5.9", "3.5.9", (3, 13), r"Wanted Python 3\.11 for Spark 3\.5\.9\. Found: Python 3\.13"),
+        ("3.5.9", "4.3.0", (3, 13), r"Wanted Python 3\.11 for Spark 3\.5\.9\. Found: Python 3\.13"),
     ],
 )
 def test_a_spark_that_does_not_fit_is_named_with_the_remedy(
