@@ -16,7 +16,6 @@ import hashlib
 import json
 import os
 import re
-import ssl
 import subprocess
 import sys
 import threading
@@ -189,7 +188,7 @@ class Environment:
             current.ready = True
             return
         extras = f"[{','.join(sorted(everything.extras))}]" if everything.extras else ""
-        command = [str(self._uv()), "pip", "install", "--python", str(self.python), *certificates()]
+        command = [str(self._uv()), "pip", "install", "--python", str(self.python), "--system-certs"]
         # Hashes in constraints are verified, and so are those of the packages that build our own.
         command += ["--constraints", "requirements.lock"]
         command += ["--build-constraints", "imagestrata/devstack/build.lock"]
@@ -200,7 +199,7 @@ class Environment:
         self.stamp.unlink(missing_ok=True)
         _run_uv(command, cwd=self.root, env=self.uv_environment(), current=current)
         if self.lock:
-            command = [str(self._uv()), "pip", "install", "--python", str(self.python), *certificates()]
+            command = [str(self._uv()), "pip", "install", "--python", str(self.python), "--system-certs"]
             command += ["--build-constraints", "imagestrata/devstack/build.lock"]
             command += ["--require-build-hashes", "--preview-features", "build-dependency-hashes"]
             command += ["--require-hashes", "--no-deps", "--requirements", self.lock]
@@ -287,13 +286,6 @@ class Environment:
             found = java.find(self.site_packages)
         current.detail = found.describe().removeprefix("Java ")
         return found
-
-
-def certificates() -> list[str]:
-    """uv's option to trust what the system trusts. A minimal Debian has no list: there, uv has its own."""
-    store = ssl.get_default_verify_paths()
-    there = store.cafile or (store.capath and os.listdir(store.capath)) or any(map(os.path.isfile, java.PEM_FILES))
-    return ["--system-certs"] if there else []
 
 
 def _version_of(folder: Path) -> str | None:

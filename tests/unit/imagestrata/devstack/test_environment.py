@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from imagestrata.devstack import PYTHONS, SetupError, java
-from imagestrata.devstack.environment import VERSION, Environment, Wanted, certificates, parse_args
+from imagestrata.devstack import PYTHONS, SetupError
+from imagestrata.devstack.environment import VERSION, Environment, Wanted, parse_args
 from imagestrata.devstack.steps import step
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -100,17 +100,6 @@ def test_all_files_name_the_same_versions_of_python() -> None:
     makefile = (ROOT / "Makefile").read_text()
     assert f"WANTED := Python {', '.join(names[:-1])} or {names[-1]}\n" in makefile
     assert f"not {PYTHONS[0]} <= sys.version_info[:2] <= {PYTHONS[-1]})" in makefile
-
-
-def test_without_trusted_certificates_of_the_system_uv_uses_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none"))
-    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
-    monkeypatch.setattr(java, "PEM_FILES", ())
-    assert certificates() == []
-    (tmp_path / "one.pem").touch()
-    assert certificates() == ["--system-certs"]
 
 
 def test_an_interrupted_setup_is_not_ready(tmp_path: Path) -> None:
