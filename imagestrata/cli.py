@@ -46,7 +46,7 @@ _GROUPS = {
         "push": ("service.commands", "service", "upload a folder or a file as a new version of a dataset"),
         "pull": ("service.commands", "service", "download a dataset to a folder"),
         "restore": ("service.commands", "service", "make an older version the newest again"),
-        "run": ("service.commands", "service", "run a training job, or print it for Kubernetes"),
+        "run": ("training_jobs.command", "service", "run a training job, or print it for Kubernetes"),
     },
     "development": {
         "chromium": ("devstack.commands", "spark", "find a Chromium for browser tests, or install Debian's"),

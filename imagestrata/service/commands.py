@@ -164,13 +164,6 @@ def token(argv: Sequence[str]) -> int:
     return 0
 
 
-def run(argv: Sequence[str]) -> int:
-    """Run a training job."""
-    from imagestrata.service import run_command
-
-    return run_command.run(argv)
-
-
 _COMMANDS = {
     "serve": serve,
     "token": token,
@@ -178,7 +171,6 @@ _COMMANDS = {
     "push": push,
     "pull": pull,
     "restore": restore,
-    "run": run,
 }
 
 

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from imagestrata.devstack.servers import ports
-from imagestrata.service.jobs.manifests import RenderOptions, documents
-from imagestrata.service.jobs.torchrun import expanded
-from imagestrata.service.jobs.training_jobs import read_job
+from imagestrata.training_jobs.job import read_job
+from imagestrata.training_jobs.manifests import RenderOptions, documents
+from imagestrata.training_jobs.torchrun import expanded
 from tests.support.dataset_servers import until
 from tests.support.pictures import picture
 from tests.support.training_jobs import write_job

@@ -13,7 +13,7 @@ import yaml
 from playwright.sync_api import Browser, Page, expect
 
 from imagestrata.service.commands import main
-from imagestrata.service.jobs.training_jobs import read_job
+from imagestrata.training_jobs.job import read_job
 from tests.support.browsers import drop, painted, running, slow_down, watched
 from tests.support.dataset_servers import TAR, Server, ServerInThread, tar_of
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from imagestrata.service.jobs.training_jobs import TrainingJob, read_job
+from imagestrata.training_jobs.job import TrainingJob, read_job
 
 GOOD = """\
 apiVersion: "breezeml.ai/v1"

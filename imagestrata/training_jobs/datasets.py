@@ -7,8 +7,8 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from imagestrata.service.jobs.errors import JobError
-from imagestrata.service.jobs.steps import Pulling, Tell
+from imagestrata.training_jobs.errors import JobError
+from imagestrata.training_jobs.steps import Pulling, Tell
 
 PREFIX = Path("/datasets")
 TOKEN = "IMAGESTRATA_TOKEN"

@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 import yaml
 
-from imagestrata.service.jobs.errors import JobError
-from imagestrata.service.jobs.kubernetes_pods import processes, pull_container, pull_pod, training_pod
-from imagestrata.service.jobs.torchrun import arguments, starter
-from imagestrata.service.jobs.training_jobs import TrainingJob
+from imagestrata.training_jobs.errors import JobError
+from imagestrata.training_jobs.job import TrainingJob
+from imagestrata.training_jobs.kubernetes_pods import processes, pull_container, pull_pod, training_pod
+from imagestrata.training_jobs.torchrun import arguments, starter
 
 Kind = Literal["TrainJob", "PyTorchJob"]
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from yaml.nodes import Node
 
-from imagestrata.service.jobs.documents import Document, Fields
-from imagestrata.service.jobs.kubernetes_names import check_image, check_label
-from imagestrata.service.jobs.pods import check_annotations, check_container, check_labels, check_pod, resources
-from imagestrata.service.jobs.torchrun import own_size
+from imagestrata.training_jobs.documents import Document, Fields
+from imagestrata.training_jobs.kubernetes_names import check_image, check_label
+from imagestrata.training_jobs.pods import check_annotations, check_container, check_labels, check_pod, resources
+from imagestrata.training_jobs.torchrun import own_size
 from schemas.datasets import check_name
 from schemas.errors import SchemaError
 

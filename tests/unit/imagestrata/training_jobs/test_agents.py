@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from imagestrata.service.jobs.agents import Agent
+from imagestrata.training_jobs.agents import Agent
 from tests.support.dataset_servers import until
 
 

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from imagestrata.service.jobs.errors import JobFileError
+from imagestrata.training_jobs.errors import JobFileError
 
 _MOST_BYTES, _MOST_VALUES = 1 << 20, 20_000
 _PLAIN = frozenset(f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "null"))

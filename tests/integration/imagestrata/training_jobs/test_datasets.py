@@ -3,7 +3,7 @@
 import stat
 from pathlib import Path
 
-from imagestrata.service.jobs.datasets import dataset_at_hand
+from imagestrata.training_jobs.datasets import dataset_at_hand
 from tests.support.dataset_servers import TAR, ServerInThread, tar_of
 
 

@@ -14,13 +14,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
 
-from imagestrata.service.jobs.agents import Agent, Store, devices, training_processes
-from imagestrata.service.jobs.datasets import TOKEN, dataset_at_hand, read_only
-from imagestrata.service.jobs.errors import JobError, JobFileError
-from imagestrata.service.jobs.processes import adopting
-from imagestrata.service.jobs.steps import Processes, Tell
-from imagestrata.service.jobs.torchrun import arguments, expanded, is_python, is_torchrun, script
-from imagestrata.service.jobs.training_jobs import Container, TrainingJob
+from imagestrata.training_jobs.agents import Agent, Store, devices, training_processes
+from imagestrata.training_jobs.datasets import TOKEN, dataset_at_hand, read_only
+from imagestrata.training_jobs.errors import JobError, JobFileError
+from imagestrata.training_jobs.job import Container, TrainingJob
+from imagestrata.training_jobs.processes import adopting
+from imagestrata.training_jobs.steps import Processes, Tell
+from imagestrata.training_jobs.torchrun import arguments, expanded, is_python, is_torchrun, script
 
 INTERRUPTED = 130
 _LOOK_SECONDS = 0.1

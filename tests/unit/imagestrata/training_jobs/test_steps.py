@@ -1,6 +1,6 @@
 """The messages of a job while it pulls and starts."""
 
-from imagestrata.service.jobs.steps import Processes, Pulling
+from imagestrata.training_jobs.steps import Processes, Pulling
 from tests.support.dataset_servers import until
 
 

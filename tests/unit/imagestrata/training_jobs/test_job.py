@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from imagestrata.service.jobs.documents import Document
-from imagestrata.service.jobs.errors import JobFileError
-from imagestrata.service.jobs.torchrun import arguments, expanded, is_torchrun, script
-from imagestrata.service.jobs.training_jobs import read_job
+from imagestrata.training_jobs.documents import Document
+from imagestrata.training_jobs.errors import JobFileError
+from imagestrata.training_jobs.job import read_job
+from imagestrata.training_jobs.torchrun import arguments, expanded, is_torchrun, script
 from tests.support.training_jobs import GOOD, read
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from imagestrata.service.commands import main
-from imagestrata.service.jobs.errors import JobError
-from imagestrata.service.jobs.manifests import Kind, RenderOptions, documents, rendered
-from imagestrata.service.jobs.training_jobs import CONTAINER_FIELDS, POD_FIELDS
+from imagestrata.training_jobs.command import main
+from imagestrata.training_jobs.errors import JobError
+from imagestrata.training_jobs.job import CONTAINER_FIELDS, POD_FIELDS
+from imagestrata.training_jobs.manifests import Kind, RenderOptions, documents, rendered
 from tests.support.training_jobs import GOOD, read
 
 URL = "http://datasets:8080"
@@ -326,12 +326,12 @@ def test_the_command_line_renders_offline_and_deterministically(
 ) -> None:
     monkeypatch.delenv("IMAGESTRATA_URL", raising=False)
     (tmp_path / "job.yaml").write_text(RICH, encoding="utf-8")
-    command = ["run", str(tmp_path / "job.yaml"), "--render"]
+    command = [str(tmp_path / "job.yaml"), "--render"]
     address = ["--url", "http://none.invalid"]
     assert main([*command, *address]) == 0
     first = capsys.readouterr().out
     second = subprocess.run(
-        [sys.executable, "-m", "imagestrata", *command, *address],
+        [sys.executable, "-m", "imagestrata", "run", *command, *address],
         capture_output=True,
         text=True,
         timeout=60,

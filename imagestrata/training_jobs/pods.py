@@ -5,8 +5,8 @@ from decimal import Decimal
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from imagestrata.service.jobs.documents import Document, Fields
-from imagestrata.service.jobs.kubernetes_names import (
+from imagestrata.training_jobs.documents import Document, Fields
+from imagestrata.training_jobs.kubernetes_names import (
     amount,
     check_image,
     check_key,

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from imagestrata.service.jobs.agents import Agent
-from imagestrata.service.jobs.runner import INTERRUPTED, _Agents, _signals
+from imagestrata.training_jobs.agents import Agent
+from imagestrata.training_jobs.runner import INTERRUPTED, _Agents, _signals
 
 STORE: Any = SimpleNamespace(is_there=True)
 

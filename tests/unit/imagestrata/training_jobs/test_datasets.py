@@ -9,9 +9,9 @@ import pytest
 
 from imagestrata import hub
 from imagestrata.devstack.servers import ports
-from imagestrata.service.jobs import datasets
-from imagestrata.service.jobs.datasets import dataset_at_hand
-from imagestrata.service.jobs.errors import JobError
+from imagestrata.training_jobs import datasets
+from imagestrata.training_jobs.datasets import dataset_at_hand
+from imagestrata.training_jobs.errors import JobError
 
 
 class Pulled:

@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from imagestrata.service.jobs.kubernetes_names import (
+from imagestrata.training_jobs.kubernetes_names import (
     amount,
     check_image,
     check_key,

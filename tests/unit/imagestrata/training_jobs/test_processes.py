@@ -6,7 +6,7 @@ import uuid
 from contextlib import suppress
 from pathlib import Path
 
-from imagestrata.service.jobs.processes import adopting, kill_marked
+from imagestrata.training_jobs.processes import adopting, kill_marked
 
 
 def test_marked_processes_end_with_their_children() -> None:

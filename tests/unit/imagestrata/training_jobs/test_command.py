@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from imagestrata.service import run_command
+from imagestrata.training_jobs.command import main
 from tests.support.training_jobs import write_job
 
 
@@ -23,7 +23,7 @@ def test_a_job_that_cannot_run_is_reported_with_what_is_missing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], command: list[str], more: dict[str, Any], said: str
 ) -> None:
     (tmp_path / "main.py").touch()
-    assert run_command.run([str(write_job(tmp_path, command, **more))]) == 2
+    assert main([str(write_job(tmp_path, command, **more))]) == 2
     assert said in capsys.readouterr().err
 
 
@@ -45,7 +45,7 @@ def test_a_job_that_cannot_run_is_reported_with_what_is_missing(
 def test_invalid_arguments_are_refused(tmp_path: Path, arguments: list[str]) -> None:
     job = [] if arguments in ([], ["none.yaml"]) else [str(write_job(tmp_path, ["python", "main.py"]))]
     with pytest.raises(SystemExit) as ended:
-        run_command.run([*job, *arguments])
+        main([*job, *arguments])
     assert ended.value.code == 2
 
 
@@ -54,7 +54,7 @@ def test_the_size_of_a_volume_takes_units_of_kubernetes_and_ours(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, quantity: str
 ) -> None:
     job = str(write_job(tmp_path, ["python", "main.py"]))
-    assert run_command.run([job, "--render", "--url", "http://h:1", "--volume-size", text]) == 0
+    assert main([job, "--render", "--url", "http://h:1", "--volume-size", text]) == 0
     assert re.search(rf"storage: ['\"]?{quantity}['\"]?$", capsys.readouterr().out, re.MULTILINE)
 
 
@@ -62,7 +62,7 @@ def test_a_password_in_the_address_is_refused_and_not_shown(tmp_path: Path, caps
     job = str(write_job(tmp_path, ["python", "main.py"]))
     for address in ("http://me:canary@host:80", "http://host/?token=canary", "http://me:can/ary@host"):
         with pytest.raises(SystemExit):
-            run_command.run([job, "--render", "--url", address])
+            main([job, "--render", "--url", address])
         told = capsys.readouterr()
         assert told.out == ""
         assert "canary" not in told.err

@@ -61,16 +61,17 @@ from pathlib import Path
 from typing import get_args
 from urllib.parse import urlsplit
 
-from formats.command_line import Parser, size
-from imagestrata.service.jobs.errors import JobError, JobFileError
-from imagestrata.service.jobs.kubernetes_names import check_image, check_object_name, check_size
-from imagestrata.service.jobs.manifests import Kind, RenderOptions, rendered
-from imagestrata.service.jobs.runner import RunOptions, run_job
-from imagestrata.service.jobs.training_jobs import read_job
+from formats.command_line import Parser, command, size
+from imagestrata.training_jobs.errors import JobError, JobFileError
+from imagestrata.training_jobs.job import read_job
+from imagestrata.training_jobs.kubernetes_names import check_image, check_object_name, check_size
+from imagestrata.training_jobs.manifests import Kind, RenderOptions, rendered
+from imagestrata.training_jobs.runner import RunOptions, run_job
 
 
-def run(argv: Sequence[str]) -> int:
-    """Run the command and return its exit code. Raises `JobError`, OSError, KeyboardInterrupt."""
+@command("error")
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run or render the job; returns the exit code."""
     args = _parser().parse_args(argv)
     path = Path(args.job)
     try:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Literal, Self
 
-from imagestrata.service.jobs.processes import MARK, children_with, kill_marked, marked
+from imagestrata.training_jobs.processes import MARK, children_with, kill_marked, marked
 
 Outcome = Literal["running", "done", "lost", "failed"]
 
@@ -123,8 +123,8 @@ class Store:
         with socket.create_server(("127.0.0.1", 0), backlog=1024) as listening:
             self.port = int(listening.getsockname()[1])
             self._process = subprocess.Popen(
-                [python, "-m", "imagestrata.service.jobs.rendezvous_store", str(listening.fileno())],
-                cwd=Path(__file__).parents[3],
+                [python, "-m", "imagestrata.training_jobs.rendezvous_store", str(listening.fileno())],
+                cwd=Path(__file__).parents[2],
                 stdin=subprocess.PIPE,
                 pass_fds=[listening.fileno()],
                 process_group=0,  # Ctrl-C must not end it: the agents still need it to shut down

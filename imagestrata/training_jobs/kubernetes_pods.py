@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from posixpath import normpath
 from typing import Any
 
-from imagestrata.service.jobs.datasets import PREFIX, TOKEN
-from imagestrata.service.jobs.errors import JobError
-from imagestrata.service.jobs.training_jobs import Container, TrainingJob
+from imagestrata.training_jobs.datasets import PREFIX, TOKEN
+from imagestrata.training_jobs.errors import JobError
+from imagestrata.training_jobs.job import Container, TrainingJob
 
 _VOLUME, _SHARED_MEMORY = "imagestrata-datasets", "imagestrata-shm"
 _PULL = "imagestrata-pull"
