@@ -1,5 +1,7 @@
 """Metrics of the service for Prometheus."""
 
+from collections.abc import AsyncIterator
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -29,6 +31,12 @@ class Metrics:
         method = method if method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE") else "other"
         self._requests.labels(method, route, str(status)).inc()
         self._seconds.labels(method, route).observe(seconds)
+
+    async def counted(self, body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """Count the bytes of a request's body while it is read."""
+        async for chunk in body:
+            self.received.inc(len(chunk))
+            yield chunk
 
     def text(self) -> bytes:
         """Return all metrics in the text format."""

@@ -30,7 +30,7 @@ def name_of(name: DatasetName) -> str:
 
 Name = Annotated[str, Depends(name_of)]
 VersionNumber = Annotated[int | None, Query(ge=1, le=10**9, description="the version (default: the newest)")]
-
+Limit = Annotated[int, Query(ge=1, le=1000, description="the largest number of entries on a page")]
 Prefix = Annotated[str, Query(max_length=4096, description="only paths with this prefix")]
 Label = Annotated[
     str | None, Query(alias="class", max_length=255, description="only files directly in folders of this name")

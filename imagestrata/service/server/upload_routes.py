@@ -6,17 +6,19 @@ publishes the version. Beyond tus, ``Repr-Digest`` (RFC 9530) and conditions are
 ``PATCH`` has the version in ``Dataset-Version`` and ``ETag``.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable, Sequence
 from email.utils import formatdate
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request
+from fastapi.params import Depends as Dependency
 from starlette.responses import Response
 
 from imagestrata.service.conditions import etag
 from imagestrata.service.errors import TypeOfBodyError
 from imagestrata.service.guard import Guard
 from imagestrata.service.server import problems
+from imagestrata.service.server.metrics import Metrics
 from imagestrata.service.server.shapes import BINARY, Name, location
 from imagestrata.service.uploads import tus
 from imagestrata.service.uploads.states import UploadState
@@ -24,7 +26,6 @@ from imagestrata.service.uploads.tus import Checksum, check_version
 from imagestrata.service.uploads.upload_requests import digest_of, length_of, tus_request_of
 from imagestrata.service.uploads.uploads import Uploads
 
-Body = Callable[[Request], AsyncIterator[bytes]]
 Identity = Annotated[str, Path(description="the id of the upload, the last part of its Location")]
 _LENGTH: dict[str, Any] = {
     "name": "Upload-Length",
@@ -35,10 +36,15 @@ _LENGTH: dict[str, Any] = {
 }
 
 
-def add_upload_routes(routes: APIRouter, uploads: Uploads, body: Body, guard: Guard) -> None:
+def add_upload_routes(routes: APIRouter, uploads: Uploads, metrics: Metrics, guard: Guard) -> None:
     """Add the routes of uploads."""
     writes = [guard.writes, Depends(check_version)]
+    _add_creation(routes, uploads, guard, writes)
+    _add_uploads(routes, uploads, writes)
+    _add_appending(routes, uploads, metrics, writes)
 
+
+def _add_creation(routes: APIRouter, uploads: Uploads, guard: Guard, writes: Sequence[Dependency]) -> None:
     for path, names in (("/{name}/uploads", ["name"]), ("/{name}/uploads/{upload}", ["name", "upload"])):
         named = [{"name": one, "in": "path", "required": True, "schema": {"type": "string"}} for one in names]
         add = routes.options(path, status_code=204, dependencies=[guard.reads], openapi_extra={"parameters": named})
@@ -69,6 +75,8 @@ def add_upload_routes(routes: APIRouter, uploads: Uploads, body: Body, guard: Gu
         headers = _headers(uploads.state(name, identity))
         return Response(status_code=201, headers={"Location": f"{location(name)}/uploads/{identity}", **headers})
 
+
+def _add_uploads(routes: APIRouter, uploads: Uploads, writes: Sequence[Dependency]) -> None:
     @routes.head(
         "/{name}/uploads/{upload}",
         dependencies=writes,
@@ -84,6 +92,19 @@ def add_upload_routes(routes: APIRouter, uploads: Uploads, body: Body, guard: Gu
             headers["Upload-Metadata"] = state.metadata
         return Response(headers=headers)
 
+    @routes.delete(
+        "/{name}/uploads/{upload}",
+        status_code=204,
+        dependencies=writes,
+        openapi_extra={"parameters": [tus.RESUMABLE]},
+        responses=problems.responses(403, 404, 409, 412),
+    )
+    def give_up(name: Name, upload: Identity) -> None:
+        """Cancel an upload and remove its bytes. A published version stays."""
+        uploads.cancel(name, upload)
+
+
+def _add_appending(routes: APIRouter, uploads: Uploads, metrics: Metrics, writes: Sequence[Dependency]) -> None:
     @routes.patch(
         "/{name}/uploads/{upload}",
         status_code=204,
@@ -117,19 +138,10 @@ def add_upload_routes(routes: APIRouter, uploads: Uploads, body: Body, guard: Gu
         checksum = Checksum.of(request.headers)
         digest = digest_of(request.headers, fields=["repr-digest"])  # Content-Digest would cover these bytes only
         offset = length_of(upload_offset)
-        state = await uploads.append(name, upload, offset, body(request), sha256=digest, checksum=checksum)
+        state = await uploads.append(
+            name, upload, offset, metrics.counted(request.stream()), sha256=digest, checksum=checksum
+        )
         return Response(status_code=204, headers=_headers(state))
-
-    @routes.delete(
-        "/{name}/uploads/{upload}",
-        status_code=204,
-        dependencies=writes,
-        openapi_extra={"parameters": [tus.RESUMABLE]},
-        responses=problems.responses(403, 404, 409, 412),
-    )
-    def give_up(name: Name, upload: Identity) -> None:
-        """Cancel an upload and remove its bytes. A published version stays."""
-        uploads.cancel(name, upload)
 
 
 def _offers(uploads: Uploads) -> Callable[[], Response]:
