@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,22 +70,11 @@ Pool: TypeAlias = ProcessPoolExecutor | _Here
 
 
 def upload_cv_dataset(
-    ds: Any,
-    *,
-    client: Client,
-    bucket: str,
-    base_folder: str = "",
-    maxsize: float | str = 1e8,
-    maxcount: float = 100_000,
-    workers: int | None = None,
-    seed: int = 0,
-    image_format: str = "jpg",
-    quality: int = 95,
-    dataset: str = "",
-    overwrite: bool = False,
-    create_bucket: bool = False,
-    progress: bool = True,
-) -> Shards:
+    ds: Any, *, client: Client, bucket: str, base_folder: str = "",
+    maxsize: float | str = 1e8, maxcount: float = 100_000, workers: int | None = None, seed: int = 0,
+    image_format: str = "jpg", quality: int = 95, dataset: str = "",
+    overwrite: bool = False, create_bucket: bool = False, progress: bool = True,
+) -> Shards:  # fmt: skip
     """Pack a dataset of (image, class number) into shards in a folder of a bucket.
 
     An image is one of PIL; the bytes of a JPEG, PNG, WebP, BMP, TIFF or GIF file; an array of uint8, (height, width) or
@@ -94,8 +84,7 @@ def upload_cv_dataset(
     folder, because their sizes are not known before. Then each process writes whole shards, with the images fully
     shuffled by ``seed``. The shards are the same for any number of workers.
 
-    The manifest is written last. If an upload is killed, there is no dataset; call this again to make it and to remove
-    what was left.
+    The manifest is written last. After a killed upload there is no dataset; call this again, which removes the rest.
 
     Args:
         ds: A dataset with a length and items, such as torch's map-style datasets; or an iterable, such as torch's
@@ -126,48 +115,103 @@ def upload_cv_dataset(
         UnreachableError: The store does not answer.
     """
     count = _count(ds)  # None: an iterable
-    if not isinstance(client, Client):
-        raise OptionError(f"Wanted a client from loader.shards.make_client. Found: {client!r}")
+    packing = _Packing.checked(client, maxsize, maxcount, seed, image_format, quality)
     workers = check_int("workers", os.cpu_count() or 1 if workers is None else workers, 0)
-    maxsize, maxcount = _size("maxsize", maxsize), _whole("maxcount", maxcount)
-    check_int("maxsize", maxsize, 10_240, None if client.is_local else MOST_BYTES_ON_S3)
-    check_int("maxcount", maxcount, 1)
-    check_int("seed", seed, -(1 << 63), (1 << 63) - 1)
-    check_int("quality", quality, 1, 100)
-    check_choice("image_format", image_format, list(FORMATS))
     check_bools(overwrite=overwrite, create_bucket=create_bucket, progress=progress)
     storage = client.storage(bucket, base_folder, create=create_bucket)
-    before = _before(client, bucket, base_folder, is_replaced=overwrite)
-    if before is not None and not overwrite:
-        raise ShardError(
-            f"Wanted a folder without shards at {storage.address}. Found: {len(before):,} images in shards. Use "
-            "overwrite=True to replace them, or name another folder."
-        )
-    _sweep()
-    with tempfile.TemporaryDirectory(prefix=f"{_SPOOL}{os.getpid()}-") as spool:
-        names = tuple(class_names(ds))
-        mine = None if count is None else ds
-        job = Job(mine, client, bucket, base_folder, Path(spool), image_format, quality, dataset, names)
-        # The bar has a thread, which should not exist yet when processes are forked.
+    before = _before(client, storage, bucket, base_folder, is_replaced=overwrite)
+    with _spool() as spool:
+        mine, names = None if count is None else ds, tuple(class_names(ds))
+        job = Job(mine, client, bucket, base_folder, spool, image_format, quality, dataset, names)
         with _processes(workers if count is None else min(workers, count), job) as pool, _bar(progress) as bar:
-            if count is None:
-                found = _measure_iterable(pool, ds, bar, ahead=_AHEAD_OF_PICTURES * max(1, workers))
-            else:
-                found = _measure(pool, count, bar)
-            ids = np.frombuffer(b"".join(chain.from_iterable(one.ids for one in found)), np.uint8).reshape(-1, 16)
-            labels = np.fromiter(chain.from_iterable(one.labels for one in found), np.int32)
-            sizes = np.fromiter(chain.from_iterable(one.sizes for one in found), np.int64)
-            extensions = list(chain.from_iterable(one.extensions for one in found))
-            contents = [one.contents for one in found]
-            places, cuts = _pack(ids, sizes, seed=seed, maxsize=maxsize, maxcount=maxcount)
-            options = {"maxsize": maxsize, "maxcount": maxcount, "image_format": image_format, "quality": quality}
-            source = _fingerprint(ids[places], labels[places], sizes[places])
-            tag = hashlib.sha256(json.dumps([1, source, contents, seed, options]).encode()).hexdigest()[:8]
-            shards = _write(pool, places, labels, extensions, cuts, tag, bar)
-        kind = f"{type(ds).__module__}.{type(ds).__qualname__}"
-        facts = {"source": kind, "seed": seed, "source_fingerprint": source, "options": options}
-        _publish(storage, names, shards, labels, tag, before, **facts)
+            items = _measured(pool, ds, count, bar, ahead=_AHEAD_OF_PICTURES * max(1, workers))
+            layout = packing.layout(items)
+            shards = _write(pool, items, layout, bar)
+        _publish(storage, job, shards, items, layout, before, source=f"{type(ds).__module__}.{type(ds).__qualname__}")
     return shards_in(client, bucket, base_folder)
+
+
+@dataclass(frozen=True, slots=True)
+class _Items:
+    """What is known of all items, in their order; ids have shape (n, 16). See `Measures`."""
+
+    ids: NDArray[np.uint8]
+    labels: NDArray[np.int32]
+    sizes: NDArray[np.int64]
+    extensions: list[str]
+    contents: list[str]
+
+    @classmethod
+    def of(cls, found: Sequence[Measures]) -> Self:
+        """Join what processes found of some items each."""
+        return cls(
+            np.frombuffer(b"".join(chain.from_iterable(one.ids for one in found)), np.uint8).reshape(-1, 16),
+            np.fromiter(chain.from_iterable(one.labels for one in found), np.int32),
+            np.fromiter(chain.from_iterable(one.sizes for one in found), np.int64),
+            list(chain.from_iterable(one.extensions for one in found)),
+            [one.contents for one in found],
+        )
+
+    def fingerprint(self, places: NDArray[np.int64]) -> str:
+        """The identity of items, their labels and sizes, in an order."""
+        digest = hashlib.sha256(b"items 1")
+        for column in (self.ids, self.labels, self.sizes):
+            digest.update(np.ascontiguousarray(column[places]).tobytes())
+        return digest.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """The items in the order of shards, where shards begin, the tag of their names, and facts for the manifest."""
+
+    places: NDArray[np.int64]
+    cuts: NDArray[np.int64]
+    tag: str
+    facts: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Packing:
+    """The options that decide what is in which shard."""
+
+    maxsize: int
+    maxcount: int
+    seed: int
+    image_format: str
+    quality: int
+
+    @classmethod
+    def checked(
+        cls, client: Any, maxsize: float | str, maxcount: float, seed: int, image_format: str, quality: int
+    ) -> Self:
+        """Check options as callers give them. Raises `OptionError`."""
+        if not isinstance(client, Client):
+            raise OptionError(f"Wanted a client from loader.shards.make_client. Found: {client!r}")
+        size, count = _size("maxsize", maxsize), _whole("maxcount", maxcount)
+        check_int("maxsize", size, 10_240, None if client.is_local else MOST_BYTES_ON_S3)
+        check_int("maxcount", count, 1)
+        check_int("seed", seed, -(1 << 63), (1 << 63) - 1)
+        check_int("quality", quality, 1, 100)
+        check_choice("image_format", image_format, list(FORMATS))
+        return cls(size, count, seed, image_format, quality)
+
+    def layout(self, items: _Items) -> _Layout:
+        """Shuffle items by the seed, and cut where shards are full. Raises `ShardError`."""
+        from formats import ShardError as PackingError
+        from formats.hashing import xxhash64
+        from formats.shards.layout import cut
+
+        order = xxhash64([items.ids], seed=int(xxhash64([np.array([self.seed], dtype=np.int64)])[0]))
+        places = np.lexsort((np.arange(len(order)), order))
+        try:
+            cuts = cut(items.sizes[places], maxsize=self.maxsize, maxcount=self.maxcount)
+        except PackingError as error:
+            largest = int(items.sizes.argmax())
+            raise ShardError(f"{error} It is item {largest} of the dataset.") from error
+        options = asdict(self)
+        seed, source = options.pop("seed"), items.fingerprint(places)
+        tag = hashlib.sha256(json.dumps([1, source, items.contents, seed, options]).encode()).hexdigest()[:8]
+        return _Layout(places, cuts, tag, {"seed": seed, "source_fingerprint": source, "options": options})
 
 
 def _count(ds: Any) -> int | None:
@@ -208,21 +252,31 @@ def _whole(name: str, value: float) -> int:
     return int(value)
 
 
-def _sweep() -> None:
-    """Remove what killed uploads have left in the folder for temporary files."""
+@contextmanager
+def _spool() -> Iterator[Path]:
+    """A temporary folder for encoded images. First remove what killed uploads have left beside it."""
     for place in Path(tempfile.gettempdir()).glob(f"{_SPOOL}*"):
         number = place.name.removeprefix(_SPOOL).partition("-")[0]
         if number.isdecimal() and not Path(f"/proc/{number}").exists() and Path("/proc/self").exists():
             shutil.rmtree(place, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=f"{_SPOOL}{os.getpid()}-") as folder:
+        yield Path(folder)
 
 
-def _before(client: Client, bucket: str, folder: str, *, is_replaced: bool) -> Shards | None:
+def _before(client: Client, storage: "Storage", bucket: str, folder: str, *, is_replaced: bool) -> Shards | None:
+    """The shards that are there; None if there are none. Raises `ShardError` unless they are replaced."""
     try:
-        return shards_in(client, bucket, folder)
+        before = shards_in(client, bucket, folder)
     except SplitError as error:
-        if not is_replaced and client.storage(bucket, folder).exists(NAME):  # it is there, but cannot be read
+        if not is_replaced and storage.exists(NAME):  # it is there, but cannot be read
             raise ShardError(f"{error} Remove it, or name another folder.") from error
         return None
+    if not is_replaced:
+        raise ShardError(
+            f"Wanted a folder without shards at {storage.address}. Found: {len(before):,} images in shards. Use "
+            "overwrite=True to replace them, or name another folder."
+        )
+    return before
 
 
 @contextmanager
@@ -277,9 +331,12 @@ def _in_turn(pool: Pool, function: Callable[..., Any], tasks: Iterable[tuple[Any
             done(arguments)
 
 
-def _measure(pool: Pool, count: int, bar: Bar) -> list[Measures]:
+def _measured(pool: Pool, ds: Any, count: int | None, bar: Bar, *, ahead: int) -> _Items:
+    """Encode what must be encoded, and measure all items; ``ahead`` of an iterable's are sent at a time."""
+    if count is None:
+        return _Items.of(_measure_iterable(pool, ds, bar, ahead=ahead))
     tasks = [(range(start, min(start + _ITEMS_TOGETHER, count)),) for start in range(0, count, _ITEMS_TOGETHER)]
-    return _in_turn(pool, measured, tasks, lambda task: bar("encode", len(task[0]), count))
+    return _Items.of(_in_turn(pool, measured, tasks, lambda task: bar("encode", len(task[0]), count)))
 
 
 def _measure_iterable(pool: Pool, ds: Iterable[Any], bar: Bar, *, ahead: int) -> list[Measures]:
@@ -316,79 +373,46 @@ def _items(ds: Iterable[Any]) -> Iterator[Any]:
         number += 1
 
 
-def _pack(
-    ids: NDArray[np.uint8], sizes: NDArray[np.int64], *, seed: int, maxsize: int, maxcount: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The items in their order, and where shards begin. Raises `ShardError`."""
-    from formats import ShardError as PackingError
-    from formats.hashing import xxhash64
-    from formats.shards.layout import cut
-
-    order = xxhash64([ids], seed=int(xxhash64([np.array([seed], dtype=np.int64)])[0]))
-    places = np.lexsort((np.arange(len(ids)), order))
-    try:
-        return places, cut(sizes[places], maxsize=maxsize, maxcount=maxcount)
-    except PackingError as error:
-        largest = int(sizes.argmax())
-        raise ShardError(f"{error} It is item {largest} of the dataset.") from error
-
-
-def _fingerprint(ids: NDArray[np.uint8], labels: NDArray[np.int32], sizes: NDArray[np.int64]) -> str:
-    """The identity of items, their labels and sizes, in their order."""
-    digest = hashlib.sha256(b"items 1")
-    for column in (ids, labels, sizes):
-        digest.update(np.ascontiguousarray(column).tobytes())
-    return digest.hexdigest()
-
-
-def _write(
-    pool: Pool,
-    places: NDArray[np.int64],
-    labels: NDArray[np.int32],
-    extensions: list[str],
-    cuts: NDArray[np.int64],
-    tag: str,
-    bar: Bar,
-) -> list[Shard]:
+def _write(pool: Pool, items: _Items, layout: _Layout, bar: Bar) -> list[Shard]:
     from formats.shards.layout import shard_name
 
-    total = len(places)
+    total, cuts = len(layout.places), layout.cuts
 
     def tasks() -> Iterator[tuple[str, int, int, list[tuple[int, int, str]]]]:
         for number, (start, end) in enumerate(pairwise(cuts.tolist())):
-            some = places[start:end]
-            kinds = [extensions[item] for item in some.tolist()]
-            items = list(zip(some.tolist(), labels[some].tolist(), kinds, strict=True))
-            yield shard_name(tag, number, len(cuts) - 1), start, total, items
+            some = layout.places[start:end]
+            kinds = [items.extensions[item] for item in some.tolist()]
+            rows = list(zip(some.tolist(), items.labels[some].tolist(), kinds, strict=True))
+            yield shard_name(layout.tag, number, len(cuts) - 1), start, total, rows
 
     return _in_turn(pool, written, tasks(), lambda task: bar("upload", len(task[3]), total))
 
 
 def _publish(
     storage: "Storage",
-    names: Sequence[str],
+    job: Job,
     shards: list[Shard],
-    labels: NDArray[np.int32],
-    tag: str,
+    items: _Items,
+    layout: _Layout,
     before: Shards | None,
-    **facts: Any,
+    *,
+    source: str,
 ) -> None:
-    """Publish the manifest; then remove the shards that it replaces, and what killed uploads of these items have
-    left.
-    """
+    """Publish the manifest; then remove the shards that it replaces, and what killed uploads of these items left."""
     from formats import StorageError
     from formats.shards.folder import manifest_of, publish
 
-    numbers, counts = np.unique(labels, return_counts=True)
+    numbers, counts = np.unique(items.labels, return_counts=True)
     manifest = manifest_of(
         shards,
         label_type="int",
-        class_names=dict(enumerate(names)),
+        class_names=dict(enumerate(job.names)),
         counts=dict(zip(numbers.tolist(), counts.tolist(), strict=True)),
-        **facts,
+        source=source,
+        **layout.facts,
     )
     try:
-        others = publish(storage, manifest, tag=tag, before=None if before is None else before.contents)
+        others = publish(storage, manifest, tag=layout.tag, before=None if before is None else before.contents)
     except StorageError as error:
         raise told(error) from None
     if others:
@@ -402,7 +426,10 @@ def _publish(
 
 @contextmanager
 def _bar(is_wanted: bool) -> Iterator[Bar]:
-    """A bar for each part of the work, on a terminal's standard error; a notebook shows it as well."""
+    """A bar for each part of the work, on a terminal's standard error; a notebook shows it as well.
+
+    It has a thread: begin it after processes are forked.
+    """
     progress = require("rich.progress", extra="shards", purpose="progress bars")
     console = require("rich.console", extra="shards", purpose="progress bars").Console(stderr=True)
     columns = [*progress.Progress.get_default_columns(), progress.MofNCompleteColumn()]
