@@ -17,7 +17,7 @@ from loader.order.permutation import LastBatchPolicy
 from loader.order.plan import Plan
 from loader.prefetch.ahead import Ahead
 from loader.prefetch.missing import check_missing, counts
-from loader.prefetch.protocols import Engine, Taken
+from loader.prefetch.protocols import Engine, Stream, Taken
 from loader.prefetch.stats import Stats
 from loader.ranks import check_detected, ranks
 from loader.splits import Split
@@ -279,11 +279,7 @@ class Source:
         reader = self._readers.own if reader is None else reader
         plan, options = reader.plan, self.options
         is_whole = (offset, every) == (0, 1)
-        stream = self._ahead.take(plan, epoch) if is_whole else None
-        if stream is None:
-            is_followed = is_whole and self._ahead.is_useful  # not after a request for any epoch but the next
-            stream = self._engine.stream(_epochs(plan, epoch, is_followed, offset, every))
-        meter = self._engine.meter
+        stream = self._stream(plan, epoch, offset, every)
         wanted = plan.samples(epoch, offset=offset, every=every)
         is_part = wanted + options.batch_size * options.world_size <= plan.rows  # more is left out than DROP would
         delivered, left_out, is_kept = 0, 0, False
@@ -299,8 +295,7 @@ class Source:
                     left_out += len(filled.skipped)
                     missing += [(one.id, str(one.error)) for one in filled.skipped if counts(one.error)]
                     check_missing(missing, self._max_missing, samples=wanted, is_part=is_part, epoch=epoch)
-                meter.images += len(batch) - filled.repeats
-                meter.bytes += sum(map(len, batch.images[: len(batch) - filled.repeats]))
+                self._meter(batch, filled.repeats)
                 if len(batch):  # all of it may have been skipped
                     yield batch
             if is_whole and self._ahead.is_useful and plan.whole.samples:
@@ -315,6 +310,20 @@ class Source:
         wanted -= left_out if options.last_batch_policy == "PARTIAL" else 0
         if delivered != wanted or late:
             raise DeliveryError(f"Wanted {wanted} samples in epoch {epoch} on rank {self.rank}. Found: {delivered}")
+
+    def _stream(self, plan: Plan, epoch: int, offset: int, every: int) -> Stream:
+        """The stream of these batches; that of a whole epoch may have been read ahead."""
+        is_whole = (offset, every) == (0, 1)
+        stream = self._ahead.take(plan, epoch) if is_whole else None
+        if stream is not None:
+            return stream
+        is_followed = is_whole and self._ahead.is_useful  # not after a request for any epoch but the next
+        return self._engine.stream(_epochs(plan, epoch, is_followed, offset, every))
+
+    def _meter(self, batch: Batch, repeats: int) -> None:
+        meter, images = self._engine.meter, len(batch) - repeats
+        meter.images += images
+        meter.bytes += sum(map(len, batch.images[:images]))
 
     def note(self, epoch: int, steps: int | None = None, /) -> None:
         """Record for `state_dict` that batches of an epoch have been delivered.

@@ -9,12 +9,13 @@ exit codes: 0 done, 1 failed, 2 bad arguments
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from formats.command_line import Parser, command
 
 if TYPE_CHECKING:
+    import torch
     from rich.console import Console
     from torch import nn
 
@@ -47,6 +48,34 @@ def network(classes: int) -> "nn.Module":
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(4 * 128, classes))
 
 
+def learn(
+    model: "nn.Module",
+    batches: Iterable[tuple["torch.Tensor", "torch.Tensor"]],
+    optimiser: "torch.optim.Optimizer",
+    schedule: "torch.optim.lr_scheduler.LRScheduler",
+) -> float:
+    """Train for one epoch; returns the loss of the last batch."""
+    from torch import nn
+
+    model.train()
+    for images, labels in batches:
+        loss = nn.functional.cross_entropy(model(images), labels)
+        optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+        schedule.step()
+    return loss.item()
+
+
+def correct(model: "nn.Module", batches: Iterable[tuple["torch.Tensor", "torch.Tensor"]]) -> int:
+    """Count the images that a model classifies correctly."""
+    import torch
+
+    model.eval()
+    with torch.inference_mode():
+        return sum(int((model(images).argmax(1) == labels).sum()) for images, labels in batches)
+
+
 def train(epochs: int, console: "Console") -> dict[str, float | int]:
     """Train on split 0 and validate on split 1 after each epoch.
 
@@ -58,7 +87,6 @@ def train(epochs: int, console: "Console") -> dict[str, float | int]:
         The numbers of images and epochs, and the accuracy after the last epoch.
     """
     import torch
-    from torch import nn
 
     import loader
     from etl.cassandra.cluster import Cluster
@@ -97,18 +125,9 @@ def train(epochs: int, console: "Console") -> dict[str, float | int]:
             for one in (learned, held_out)
         )
         for epoch in range(epochs):
-            model.train()
-            for images, labels in training:
-                loss = nn.functional.cross_entropy(model(images), labels)
-                optimiser.zero_grad()
-                loss.backward()  # type: ignore[no-untyped-call]
-                optimiser.step()
-                schedule.step()
-            model.eval()
-            with torch.inference_mode():
-                right = sum(int((model(images).argmax(1) == labels).sum()) for images, labels in validation)
-            accuracy = right / len(held_out.split)
-            console.print(f"epoch {epoch + 1}/{epochs}  loss {loss.item():.3f}  validation accuracy {accuracy:.4f}")
+            loss = learn(model, training, optimiser, schedule)
+            accuracy = correct(model, validation) / len(held_out.split)
+            console.print(f"epoch {epoch + 1}/{epochs}  loss {loss:.3f}  validation accuracy {accuracy:.4f}")
         return {
             "train_images": len(learned.split),
             "val_images": len(held_out.split),

@@ -128,7 +128,11 @@ def _parser() -> Parser:
     here.add_argument(
         "--timeout", type=_seconds, metavar="SECONDS", help="end the job after this time (default: no limit)"
     )
-    render = parser.add_argument_group("for Kubernetes")
+    _add_render_options(parser.add_argument_group("for Kubernetes"))
+    return parser
+
+
+def _add_render_options(render: argparse._ArgumentGroup) -> None:
     render.add_argument("--render", action="store_true", help="print the manifest instead of running the job")
     render.add_argument("--kind", choices=get_args(Kind), default="TrainJob", help="what to print (default: TrainJob)")
     render.add_argument(
@@ -164,7 +168,6 @@ def _parser() -> Parser:
         metavar="NAME",
         help="storage class of the new claim (default: that of the cluster)",
     )
-    return parser
 
 
 def _checked(check: Callable[[str, str], object], what: str) -> Callable[[str], str]:

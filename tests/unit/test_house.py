@@ -62,6 +62,18 @@ ROOMS = {
 QUIET = ("hub", "service", "training_jobs")  # rooms of imagestrata without Spark and without print
 # The loader's top level combines its rooms. Only adapters know these modules.
 TOP = {"loader", *(f"loader.{name}" for name in ("dali", "delivery", "lightning", "source", "sources"))}
+MOST_LINES = 60  # of a function, with its docstring
+# Functions that are longer, until they are divided.
+LONG = {
+    "etl/features/featurizing.py:run",
+    "etl/features/relabelling.py:run",
+    "etl/ingest/sequence.py:take_run",
+    "etl/shards/sharding.py:run",
+    "etl/sources/byte_tables.py:list_table",
+    "etl/splits/metadata.py:copy_table",
+    "etl/splits/output.py:publish",
+    "etl/splits/splitting.py:run",
+}
 
 
 def modules() -> list[Path]:
@@ -183,6 +195,17 @@ def test_each_room_has_its_arrows() -> None:
 
 def test_the_floor_of_loader_is_thin() -> None:
     assert len(list((ROOT / "loader").glob("[!_]*.py"))) <= 10
+
+
+def test_functions_are_short_enough_to_read() -> None:
+    long = [
+        f"{file.relative_to(ROOT).as_posix()}:{node.name}"
+        for file in [*modules(), *sorted((ROOT / "benchmarks").rglob("*.py"))]
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        if (node.end_lineno or 0) - node.lineno >= MOST_LINES
+    ]
+    assert [name for name in long if name not in LONG] == []
 
 
 def test_no_module_of_jobs_has_the_name_of_one_of_etl() -> None:

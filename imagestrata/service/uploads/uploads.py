@@ -175,17 +175,7 @@ class Uploads:
                         raise TooLargeError(f"Wanted no bytes after the {state.length:,} of the upload. Found: more")
                 return state
             staged = self._store.staging.folder / identity
-            self._room.promise(staged, state.length, here=offset)
-            try:
-                await asyncio.to_thread(self._cut, staged, offset)
-                if checksum is None:
-                    hashes = [digest] if (digest := self._digests.get(staged)) is not None else []
-                    offset += await self._take(staged, body, hashes, most=state.length - offset)
-                else:
-                    offset += await self._take_checked(staged, body, checksum, offset, most=state.length - offset)
-            finally:
-                here = (staged / DATA).stat().st_size
-                self._room.pause(staged, here=here, seconds=_PROMISED_SECONDS)
+            offset += await self._receive(staged, body, checksum, offset, length=state.length)
             if offset < state.length:
                 return replace(state, offset=offset, expires=self._store.staging.expires(staged))
             upload = replace(upload, sha256=sha256 or upload.sha256)
@@ -196,6 +186,21 @@ class Uploads:
             finally:
                 self._forget(staged)
             return replace(state, offset=offset, expires=None, version=version)
+
+    async def _receive(
+        self, staged: Path, body: AsyncIterator[bytes], checksum: Checksum | None, offset: int, *, length: int
+    ) -> int:
+        """Receive bytes of an upload from an offset on, and return how many. Raises `ServiceError`."""
+        self._room.promise(staged, length, here=offset)
+        try:
+            await asyncio.to_thread(self._cut, staged, offset)
+            if checksum is not None:
+                return await self._take_checked(staged, body, checksum, offset, most=length - offset)
+            hashes = [digest] if (digest := self._digests.get(staged)) is not None else []
+            return await self._take(staged, body, hashes, most=length - offset)
+        finally:
+            here = (staged / DATA).stat().st_size
+            self._room.pause(staged, here=here, seconds=_PROMISED_SECONDS)
 
     async def _take_checked(
         self, staged: Path, body: AsyncIterator[bytes], checksum: Checksum, offset: int, *, most: int
