@@ -8,7 +8,6 @@ from math import inf
 from pathlib import Path
 
 from imagestrata.service.errors import FullError
-from imagestrata.service.stores.holdings import Holdings
 from imagestrata.service.stores.staging import DATA
 
 
@@ -26,6 +25,34 @@ class _Staged:
         return max(0, self.promised - self.here) if time.monotonic() < self.until else 0
 
 
+class _Holdings:
+    """Counts the bytes of versions. Bytes that several versions share count once. Not safe for threads."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._held: dict[str, dict[int, tuple[str, int]]] = {}
+
+    def add(self, name: str, number: int, location: str, size: int) -> None:
+        """Count a version whose bytes are at ``location``."""
+        versions = self._held.setdefault(name, {})
+        self.bytes -= _distinct(versions)
+        versions[number] = location, size
+        self.bytes += _distinct(versions)
+
+    def remove(self, name: str, number: int | None) -> None:
+        """Stop counting a version, or all versions of a dataset."""
+        versions = self._held.pop(name, {})
+        self.bytes -= _distinct(versions)
+        kept = {} if number is None else {one: held for one, held in versions.items() if one != number}
+        if kept:
+            self._held[name] = kept
+            self.bytes += _distinct(kept)
+
+
+def _distinct(versions: dict[int, tuple[str, int]]) -> int:
+    return sum(size for _, size in {*versions.values()})
+
+
 class Room:
     """Space for bodies that arrive in folders of ``incoming``. Safe for threads.
 
@@ -37,7 +64,7 @@ class Room:
         self._incoming = incoming
         self._lock = threading.Lock()
         self._staged = {path.parent: _Staged(path.stat().st_size) for path in incoming.glob(f"*/{DATA}")}
-        self._holdings = Holdings()
+        self._holdings = _Holdings()
         self.quota: int | None = None
 
     @property
