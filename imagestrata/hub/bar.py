@@ -3,12 +3,21 @@
 import importlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
-
-from imagestrata.hub.pull import Tell, Tells
+from typing import Any, Protocol
 
 Progress = Callable[[str, int, int], None]
 """Called with a part of the work ("download", "unpack" or "push"), how much is done, and the total (bytes or files)."""
+
+Tell = Callable[[int], None]
+"""Called with the number of bytes or files that are done."""
+
+
+class Tells(Protocol):
+    """Shows progress: returns a `Tell` for a part of the work with its total."""
+
+    def __call__(self, what: str, total: int, /, *, is_bytes: bool = True) -> Tell:
+        """Start a part of the work."""
+        ...
 
 
 @contextmanager

@@ -3,13 +3,13 @@
 import hashlib
 import os
 import re
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 from urllib3.exceptions import HTTPError
 
+from imagestrata.hub.bar import Tell, Tells
 from imagestrata.hub.errors import DatasetError
 from imagestrata.hub.http import Connection, LostError, Response, Tries, words
 from imagestrata.hub.local_copy import LocalCopy, disk_errors
@@ -18,17 +18,6 @@ from schemas.errors import SchemaError
 
 _BLOCK = 1 << 20
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-
-Tell = Callable[[int], None]
-"""Called with the number of bytes or files that are done."""
-
-
-class Tells(Protocol):
-    """Shows progress: returns a `Tell` for a part of the work with its total."""
-
-    def __call__(self, what: str, total: int, /, *, is_bytes: bool = True) -> Tell:
-        """Start a part of the work."""
-        ...
 
 
 def pull(

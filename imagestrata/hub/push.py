@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from filelock import FileLock
 
+from imagestrata.hub.bar import Tell
 from imagestrata.hub.errors import DatasetError
 from imagestrata.hub.http import TIMEOUT_SECONDS, Answer, Connection, LostError, Tries
 from imagestrata.hub.names import check_new
@@ -26,9 +27,6 @@ _SLOWEST = 20e6
 _LOOK_SECONDS = 0.25
 _KEPT_SECONDS = 8 * 86_400.0
 """A service removes uploads after seven days; local records of them are removed then, too."""
-
-Tell = Callable[[int], None]
-"""Called with the number of bytes that have arrived."""
 
 log = logging.getLogger(__name__)
 
