@@ -1,11 +1,10 @@
-"""Runs processes, and samples their CPU and memory, including descendants, from /proc.
+"""Runs processes, and samples their CPU and memory, including descendants.
 
 Memory is anonymous (RssAnon): mapped files and the page cache do not count.
 """
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -40,9 +39,9 @@ def descendants(pid: int) -> list[int]:
 
 def anonymous_mb(pid: int) -> float:
     """Anonymous memory of a process; 0.0 if it does not exist."""
-    with suppress(OSError):
-        found = re.search(r"^RssAnon:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
-        return int(found[1]) * 1024 / 1e6 if found else 0.0
+    with suppress(psutil.NoSuchProcess):
+        memory = psutil.Process(pid).memory_info()
+        return float(memory.rss - memory.shared) / 1e6  # shared: files and shared memory
     return 0.0
 
 

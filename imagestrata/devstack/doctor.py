@@ -27,9 +27,10 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime
 from email.utils import parsedate_to_datetime
 from importlib import metadata
-from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
+
+import psutil
 
 from formats.command_line import Parser, command, token_file
 from formats.command_line import port as port_number
@@ -80,7 +81,7 @@ def checks(args: argparse.Namespace) -> Iterator[Check]:
     yield packages(metadata.requires("imagestrata") or [])
     yield java_runtime()
     yield disk(shutil.disk_usage(Environment().root).free)
-    yield memory(_available_memory())
+    yield memory(psutil.virtual_memory().available)
     yield clock("the year", time.time(), None)
     own_s3 = S3(S3_DATA)
     ours = {PORT: _pids_of_cassandra(), S3_PORT: [own_s3.pid], _SERVICE_PORT: []}
@@ -148,11 +149,6 @@ def memory(available: float) -> Check:
     state: State = "ok" if available > 3 * _GB else "warning"
     advice = "" if state == "ok" else "stop other programs: Cassandra and Spark need 3 GB"
     return Check("memory", state, f"{available / _GB:.1f} GB available", advice)
-
-
-def _available_memory() -> float:
-    found = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(encoding="utf-8"), re.MULTILINE)
-    return int(found[1]) * 1024.0 if found else 0.0
 
 
 def clock(whose: str, here: float, there: float | None) -> Check:

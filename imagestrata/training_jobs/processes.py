@@ -9,12 +9,12 @@ import os
 import signal
 import time
 from collections.abc import Callable, Collection, Iterator
-from pathlib import Path
+
+import psutil
 
 MARK = "IMAGESTRATA_AGENT"
 _SET_CHILD_SUBREAPER = 36
 _PATIENCE_SECONDS = 10
-_PROC = Path("/proc")
 
 
 @contextlib.contextmanager
@@ -39,22 +39,17 @@ def kill_marked(mark: str) -> None:
 
 def marked(mark: str, variable: str = "") -> list[int]:
     """Find all processes with a mark and a variable."""
-    wanted, besides = f"{MARK}={mark}".encode(), f"{variable}=".encode()
-    return [
-        pid
-        for pid in _pids()
-        if wanted in (found := _environment(pid))
-        if not variable or any(one.startswith(besides) for one in found)
-    ]
+    found = ((process.pid, _environment(process)) for process in psutil.process_iter())
+    return [pid for pid, env in found if env.get(MARK) == mark and (not variable or variable in env)]
 
 
 def children_with(variable: str, parents: Collection[int]) -> dict[int, set[int]]:
     """Find the children of processes that have a variable, by parent."""
     made: dict[int, set[int]] = {parent: set() for parent in parents}
-    begin = f"{variable}=".encode()
-    for pid in _pids():
-        if (parent := _parent(pid)) in made and any(one.startswith(begin) for one in _environment(pid)):
-            made[parent].add(pid)
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if (parent := process.ppid()) in made and variable in _environment(process):
+                made[parent].add(process.pid)
     return made
 
 
@@ -77,24 +72,11 @@ def _set_subreaper(on: int) -> None:
 
 
 def _children() -> list[int]:
-    return [pid for pid in _pids() if _parent(pid) == os.getpid()]
+    return [child.pid for child in psutil.Process().children()]
 
 
-def _pids() -> Iterator[int]:
-    with contextlib.suppress(OSError):
-        yield from (int(name) for name in os.listdir(_PROC) if name.isdigit())
-
-
-def _environment(pid: int) -> list[bytes]:
+def _environment(process: psutil.Process) -> dict[str, str]:
     """The environment of a process; empty if it has ended or belongs to another user."""
-    try:
-        return (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
-    except OSError:
-        return []
-
-
-def _parent(pid: int) -> int:
-    try:
-        return int((_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()[1])
-    except (OSError, ValueError, IndexError):
-        return 0
+    with contextlib.suppress(psutil.Error):
+        return dict(process.environ())
+    return {}

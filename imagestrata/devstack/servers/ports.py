@@ -1,69 +1,37 @@
-"""Listening TCP ports and the processes that use them, read from /proc (Linux)."""
+"""Listening TCP ports and the processes that use them."""
 
-import os
 import socket
-from pathlib import Path
+from contextlib import suppress
+from typing import Any
 
-
-def _listening_inodes(port: int, host: str) -> set[str]:
-    """Inodes of sockets that listen on `port` of the IPv4 address `host`, or of all addresses."""
-    inodes = set()
-    packed = socket.inet_aton(host)[::-1].hex().upper()
-    everywhere = {"0" * 8, "0" * 32}
-    wanted = everywhere | {packed, "0" * 16 + "FFFF0000" + packed}
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        try:
-            lines = Path(table).read_text(encoding="ascii").splitlines()[1:]
-        except OSError:
-            continue
-        for line in lines:
-            fields = line.split()
-            address, _, number = fields[1].rpartition(":")
-            # 0A is LISTEN.
-            if fields[3] == "0A" and int(number, 16) == port and address in wanted:
-                inodes.add(fields[9])
-    return inodes
-
-
-def sockets(pid: int) -> set[str]:
-    """Inodes of the sockets of `pid`; none if it has ended or belongs to another user."""
-    inodes = set()
-    try:
-        with os.scandir(f"/proc/{pid}/fd") as entries:
-            for entry in entries:
-                try:
-                    target = os.readlink(entry.path)
-                except OSError:  # closed since the folder was listed
-                    continue
-                if target.startswith("socket:["):
-                    inodes.add(target[8:-1])
-    except OSError:
-        pass
-    return inodes
+import psutil
 
 
 def is_held(port: int, host: str) -> bool:
     """Whether a process listens there."""
-    return bool(_listening_inodes(port, host))
+    return any(_listens(one, port, host) for one in psutil.net_connections("tcp"))
 
 
 def holds(pid: int, port: int, host: str) -> bool:
-    """Whether the process `pid` listens on `host`:`port`."""
-    inodes = _listening_inodes(port, host)
-    return bool(inodes) and not inodes.isdisjoint(sockets(pid))
+    """Whether the process `pid` listens on `host`:`port`; not if it has ended or belongs to another user."""
+    with suppress(psutil.Error):
+        return any(_listens(one, port, host) for one in psutil.Process(pid).net_connections("tcp"))
+    return False
 
 
 def holder(port: int, host: str) -> str:
     """The process that listens on `host`:`port`, for messages: its name and pid if this user may see them."""
-    inodes = _listening_inodes(port, host)
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and not inodes.isdisjoint(sockets(int(entry.name))):
-            try:
-                name = (entry / "comm").read_text(encoding="utf-8", errors="replace").strip()
-            except OSError:
-                continue
-            return f"{name} (pid {entry.name})"
+    for one in psutil.net_connections("tcp"):
+        if one.pid is not None and _listens(one, port, host):
+            with suppress(psutil.Error):
+                return f"{psutil.Process(one.pid).name()} (pid {one.pid})"
     return "a process of another user"
+
+
+def _listens(one: Any, port: int, host: str) -> bool:
+    """Whether a socket listens on `port` of the IPv4 address `host`, or of all addresses."""
+    addresses = ("0.0.0.0", "::", host, f"::ffff:{host}")
+    return one.status == psutil.CONN_LISTEN and one.laddr.port == port and one.laddr.ip in addresses
 
 
 def free(hosts: list[str], count: int) -> list[int]:

@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -11,6 +10,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
+import psutil
 import pytest
 
 from imagestrata.devstack import java
@@ -103,12 +103,5 @@ def _wait_for(condition: Callable[[], bool], *, timeout_s: float) -> None:
 
 def _listening_addresses(pid: int) -> set[str]:
     """The IPv4 addresses on which `pid` listens."""
-    own = ports.sockets(pid)
-    addresses = set()
-    for table in ("tcp", "tcp6"):
-        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
-            fields = line.split()
-            if fields[3] == "0A" and fields[9] in own:
-                packed = bytes.fromhex(fields[1].partition(":")[0][-8:])[::-1]
-                addresses.add(socket.inet_ntoa(packed))
-    return addresses
+    found = psutil.Process(pid).net_connections("tcp")
+    return {one.laddr.ip.removeprefix("::ffff:") for one in found if one.status == psutil.CONN_LISTEN}

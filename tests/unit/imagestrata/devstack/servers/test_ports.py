@@ -7,7 +7,7 @@ import threading
 from imagestrata.devstack.servers import ports
 
 
-def test_sockets_of_a_process_are_found_while_it_opens_and_closes_files() -> None:
+def test_a_listening_process_is_found_while_it_opens_and_closes_files() -> None:
     done = threading.Event()
 
     def churn() -> None:
@@ -18,9 +18,11 @@ def test_sockets_of_a_process_are_found_while_it_opens_and_closes_files() -> Non
     busy = threading.Thread(target=churn)
     busy.start()
     try:
-        with socket.socket() as one:
-            inode = os.readlink(f"/proc/self/fd/{one.fileno()}").removeprefix("socket:[").removesuffix("]")
-            assert all(inode in ports.sockets(os.getpid()) for _ in range(100))
+        with socket.create_server(("127.0.0.1", 0)) as one:
+            port = one.getsockname()[1]
+            assert all(ports.holds(os.getpid(), port, "127.0.0.1") for _ in range(100))
+            assert ports.holder(port, "127.0.0.1").endswith(f"(pid {os.getpid()})")
+            assert not ports.holds(os.getpid(), port, "127.0.0.2")
     finally:
         done.set()
         busy.join()
