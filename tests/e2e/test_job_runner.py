@@ -168,7 +168,9 @@ def test_a_failing_command_is_restarted_and_then_fails_the_job(jobs: Jobs) -> No
 def test_the_command_of_a_rendered_train_job_trains_in_two_pods(jobs: Jobs) -> None:
     """Run with the variables that Trainer gives its pods, expanded as Kubernetes does."""
     names = ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
-    (jobs.folder / "world.py").write_text(f"import os; print(*(os.environ[name] for name in {names}))")
+    # In one piece: two processes share the output.
+    code = f"import os; os.write(1, (' '.join(os.environ[name] for name in {names}) + '\\n').encode())"
+    (jobs.folder / "world.py").write_text(code)
     path = jobs.write(["python", "world.py"], 1, 2, resources={"limits": {"nvidia.com/gpu": 2}})
     runtime, job = documents(read_job(path), RenderOptions(volume_claim="shared"))
     (step,) = runtime["spec"]["template"]["spec"]["replicatedJobs"]
