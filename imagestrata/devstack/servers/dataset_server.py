@@ -86,11 +86,12 @@ class DatasetServer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.process.terminate()
-        try:
-            self.process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.kill()
+        with self.process:  # closes its output
+            self.process.terminate()
+            try:
+                self.process.wait(_STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self.kill()
 
     def kill(self) -> None:
         """Kill it with SIGKILL."""
