@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, cast
 
 from etl.pictures.headers import MAGIC
 from formats.command_line import Parser, command, own_port
+from imagestrata.demo import SPLITS
 
 if TYPE_CHECKING:
     import argparse
-
-SPLITS = ("train", "val")
-"""The folders of a tree with splits."""
 
 _MOST_FILES = 20_000  # that are looked at
 _ARCHIVES = (".tar", ".tar.gz", ".tgz")

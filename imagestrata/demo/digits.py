@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from imagestrata.demo.command import SPLITS
+from imagestrata.demo import SPLITS
 
 SIDE = 64
 

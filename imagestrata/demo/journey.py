@@ -21,8 +21,7 @@ import loader
 from etl.cassandra.cluster import Cluster
 from etl.cassandra.control import Control
 from formats.command_line import INTERRUPTED
-from imagestrata.demo import digits, report
-from imagestrata.demo.command import SPLITS
+from imagestrata.demo import SPLITS, digits, report
 from imagestrata.devstack import java, sparkconf
 from imagestrata.devstack.commands import DATA as CASSANDRA_FOLDER
 from imagestrata.devstack.commands import usual_port
