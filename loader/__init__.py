@@ -89,8 +89,7 @@ from loader.splits import Split, open_rows, open_split
 
 if typing.TYPE_CHECKING:
     from loader.adapters.image_dataset import ImageDataset
-    from loader.adapters.s3_folder import S3ImageFolder
-    from loader.adapters.s3_stream import S3ImageStream
+    from loader.adapters.s3_folder import S3ImageFolder, S3ImageStream
     from loader.adapters.torch_dataset import TorchDataset
 
 __all__ = [
@@ -138,7 +137,7 @@ __all__ = [
 _OF_TORCH = {
     "ImageDataset": "image_dataset",
     "S3ImageFolder": "s3_folder",
-    "S3ImageStream": "s3_stream",
+    "S3ImageStream": "s3_folder",
     "TorchDataset": "torch_dataset",
 }
 

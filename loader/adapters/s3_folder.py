@@ -1,38 +1,35 @@
-"""Class folders in a bucket as torch's map-style dataset."""
+"""Class folders in a bucket as torch's datasets: by index, and as a stream that ranks and workers share."""
 
+import io
 import os
-import re
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
-from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args, overload
+from functools import partial
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, IterableDataset
 
 from formats.pictures import Orientation
+from loader.adapters.accelerate import check_not_prepared
 from loader.adapters.collation import Sample
+from loader.adapters.passes import Pass, Passes, this_worker
 from loader.adapters.pictures import check_orientation, decoded_picture
 from loader.adapters.undecodable import OnUndecodable
-from loader.errors import DecodeError, MissingImageError, OptionError, SplitError
+from loader.errors import DecodeError, MissingImageError, OptionError
 from loader.folder.levels import ClassLevel, check_class_level
 from loader.options import check_bools, check_choice, check_int, check_seconds
+from loader.order.permutation import epoch_order
+from loader.ranks import check_detected, ranks
 from loader.s3.client import Client, make_client
 from loader.s3.listing import list_classes
-from loader.s3.listing_cache import Listing, cached_listing
+from loader.s3.listing_cache import cached_listing
 from loader.s3.reader import ANEW, ObjectReader
+from loader.s3.samples import ClassNames, Samples, numbered
 
-if TYPE_CHECKING:
-    from loader.adapters.s3_stream import S3ImageStream
-
-ClassNames: TypeAlias = Literal["name", "number"]
-
-_NUMBER = re.compile("[0-9]{1,10}")
-_SHOWN = 5
 _MOST_READS = 64
+_PIECE = 4096  # places of the order that are looked up together
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +158,7 @@ class S3ImageFolder(Dataset[Any]):
             refresh=refresh or not cache or client.is_local,
             make=lambda: list_classes(storage, call=call),
         )
-        self.class_to_idx = _numbered(list(self._listing.counts), class_names, self.address)
+        self.class_to_idx = numbered(list(self._listing.counts), class_names, self.address)
         self.classes = sorted(self.class_to_idx, key=lambda name: self.class_to_idx[name])
         self.num_classes = max(self.class_to_idx.values()) + 1
         self.samples = Samples(self._listing, self.class_to_idx, self.prefix)
@@ -283,8 +280,6 @@ class S3ImageFolder(Dataset[Any]):
         Returns:
             An `S3ImageStream`.
         """
-        from loader.adapters.s3_stream import S3ImageStream
-
         return S3ImageStream(
             self,
             seed=seed,
@@ -296,83 +291,143 @@ class S3ImageFolder(Dataset[Any]):
         )
 
 
-class Samples(Sequence[tuple[str, int]]):
-    """``(key, label)`` by index, from a listing: classes in the order of their labels, their files in its order."""
+class S3ImageStream(IterableDataset[Any]):
+    """The samples of an `S3ImageFolder` as a stream, for ``DataLoader(stream, batch_size=b, num_workers=k)``::
 
-    def __init__(self, listing: Listing, class_to_idx: dict[str, int], prefix: str) -> None:
-        self._listing, self._prefix = listing, f"{prefix}/" if prefix else ""
-        first_rows = dict(zip(listing.counts, accumulate(listing.counts.values(), initial=0), strict=False))
-        names = sorted(class_to_idx, key=lambda name: class_to_idx[name])
-        self._counts = [listing.counts[name] for name in names]
-        self._starts = list(accumulate(self._counts, initial=0))[:-1]
-        self._rows = [first_rows[name] for name in names]
-        self._labels = [class_to_idx[name] for name in names]
+        folder = loader.S3ImageFolder("pictures", "imagenet/train", class_names="number")
+        stream = folder.stream(seed=0).map(augment)             # augment takes and returns (image, label)
+        for images, labels in torch.utils.data.DataLoader(stream, batch_size=256, num_workers=8):
+            ...                                                 # one epoch a pass
 
-    def __len__(self) -> int:
-        return len(self._listing)
+    A sample is what the folder gives, ``(image, label)`` after its transforms. With ``decode=False`` it is ``(url,
+    file)``, the object's address and its bytes as an open file, as in torch's DataPipes of S3 files::
 
-    @overload
-    def __getitem__(self, index: int) -> tuple[str, int]: ...
+        def process(sample):
+            url, file = sample
+            return to_tensor(PIL.Image.open(file).convert("RGB")), int(url.split("/")[-2])
 
-    @overload
-    def __getitem__(self, index: slice) -> list[tuple[str, int]]: ...
+        stream = folder.stream(decode=False).map(process)
 
-    def __getitem__(self, index: int | slice) -> tuple[str, int] | list[tuple[str, int]]:
-        if isinstance(index, slice):
-            return [self[one] for one in range(*index.indices(len(self)))]
-        return self._prefix + self.name(index), self.label(index)
+    **Order.** The order of an epoch depends only on the listing, ``seed`` and the epoch; with ``shuffle=False`` it is
+    the folder's. Rank r of W takes places r, r + W, ... of it, and worker j of k takes the j-th, (j + k)-th, ... of
+    these::
+
+        place             0     1     2     3     4     5     6        with W = 2 and k = 2
+        rank.worker     0.0   1.0   0.1   1.1   0.0   1.0   0.1
+
+    So each sample comes exactly once per epoch over all ranks and workers, and the numbers of samples of two ranks
+    differ by one at most. A worker makes batches of its own samples, so each worker may end with a smaller one.
+
+    Each pass is the next epoch, from 0 on, with and without ``persistent_workers``; `set_epoch` chooses another. All
+    workers of a pass read the same epoch, as with `TorchDataset`. Each worker reads up to ``reads`` objects (of the
+    folder) ahead. Functions run in its main thread, in order. A pass raises what reading the folder and what the
+    functions raise.
+
+    Args:
+        folder: The folder.
+        seed: The seed of the order.
+        shuffle: Whether each epoch has a new order.
+        rank: The number of this rank, from 0. Give both ``rank`` and ``world_size``, or neither: then they are detected
+            when the stream is made.
+        world_size: The number of ranks.
+        drop_last: Whether the last samples of the order, fewer than ``world_size``, are left out, so that ranks have
+            the same number.
+        decode: Whether samples are decoded.
+
+    Raises:
+        OptionError: An option is out of its range.
+    """
+
+    def __init__(
+        self,
+        folder: S3ImageFolder,
+        *,
+        seed: int = 0,
+        shuffle: bool = True,
+        rank: int | None = None,
+        world_size: int | None = None,
+        drop_last: bool = False,
+        decode: bool = True,
+    ) -> None:
+        if not isinstance(folder, S3ImageFolder):
+            raise OptionError(f"Wanted a loader.S3ImageFolder. Found: {folder!r}")
+        check_bools(shuffle=shuffle, drop_last=drop_last, decode=decode)
+        self.folder, self.seed, self.shuffle = folder, check_int("seed", seed), shuffle
+        self._has_detected_ranks = rank is None
+        self.rank, self.world_size = ranks(rank, world_size)
+        self._drop_last, self._decode = drop_last, decode
+        self._functions: tuple[Callable[[Any], Any], ...] = ()
+        self._passes = Passes()
 
     def __repr__(self) -> str:
-        return f"Samples({len(self):,}, the first {self[0]!r})"
+        return (
+            f"S3ImageStream({self.folder!r}, seed={self.seed}, shuffle={self.shuffle}, rank={self.rank}, "
+            f"world_size={self.world_size})"
+        )
 
-    @cached_property
-    def labels(self) -> NDArray[np.int64]:
-        """int64 ``(n,)``, read-only."""
-        labels = np.repeat(np.array(self._labels, dtype=np.int64), self._counts)
-        labels.flags.writeable = False
-        return labels
+    def __len__(self) -> int:
+        """The samples of an epoch on this rank, over all workers."""
+        return len(share(self._rows, self.rank, self.world_size, 0, 1))
+
+    def map(self, function: Callable[[Any], Any], /) -> "S3ImageStream":
+        """A stream with a function applied to each sample. Both streams count the same epochs."""
+        if not callable(function):
+            raise OptionError(f"Wanted a function of a sample. Found: {function!r}")
+        mapped = object.__new__(type(self))
+        mapped.__dict__.update(self.__dict__, _functions=(*self._functions, function))
+        return mapped
+
+    def set_epoch(self, epoch: int, /) -> None:
+        """Make the next pass this epoch, as with a DistributedSampler. Later passes count from it."""
+        check_not_prepared(self.rank, self.world_size)
+        self._passes.restart(check_int("epoch", epoch, 0))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "labels"}
+        self._check_ranks()  # a spawned worker has no torch.distributed to compare with
+        return self.__dict__
 
-    def name(self, index: int, /) -> str:
-        """The object's name with its class, relative to the folder. Raises IndexError."""
-        place, index = self._place(index)
-        return self._listing.name(self._rows[place] + index - self._starts[place])
+    def __iter__(self) -> Iterator[Any]:
+        self._check_ranks()
+        number, count = this_worker()
+        begun = self._passes.begin(first_epoch=0)
+        return self._pass(share(self._rows, self.rank, self.world_size, number, count), begun)
 
-    def size(self, index: int, /) -> int:
-        """The bytes of an object when it was listed. Raises IndexError."""
-        place, index = self._place(index)
-        return self._listing.size(self._rows[place] + index - self._starts[place])
+    def _check_ranks(self) -> None:
+        if self._has_detected_ranks:
+            check_detected(self.rank, self.world_size)
 
-    def label(self, index: int, /) -> int:
-        """The label of a sample. Raises IndexError."""
-        return self._labels[self._place(index)[0]]
+    @property
+    def _rows(self) -> int:
+        """The places of the order that are distributed."""
+        rows = len(self.folder)
+        return rows - rows % self.world_size if self._drop_last else rows
 
-    def _place(self, index: int) -> tuple[int, int]:
-        """The class's place among the classes, and the index counted from the front."""
-        found = int(index) + len(self) if index < 0 else int(index)
-        if not 0 <= found < len(self):
-            raise IndexError(f"Wanted an index from {-len(self)} to {len(self) - 1}. Found: {index}")
-        return bisect_right(self._starts, found) - 1, found
+    def _pass(self, places: range, begun: Pass) -> Iterator[Any]:
+        for index, data in self.folder.read_ahead(self._indices(places, begun.epoch)):
+            try:
+                sample: Any = (
+                    self.folder.decoded(index, data) if self._decode else (self.folder.url(index), io.BytesIO(data))
+                )
+            except DecodeError as error:
+                self.folder.skip(index, error)
+                continue
+            for function in self._functions:
+                sample = function(sample)
+            yield Sample(sample) if type(sample) is tuple else sample
+        self._passes.confirm(begun, timeout=self.folder.timeout)
 
-
-def _numbered(names: list[str], class_names: ClassNames, address: str) -> dict[str, int]:
-    """The labels of class folders, in the order of labels."""
-    if class_names == "name":
-        return {name: label for label, name in enumerate(names)}
-    others = [name for name in names if not _NUMBER.fullmatch(name) or int(name) >= 1 << 31]
-    if others:
-        shown = ", ".join(map(repr, others[:_SHOWN])) + (", ..." if len(others) > _SHOWN else "")
-        raise SplitError(
-            f"Wanted class folders in {address} whose names are numbers from 0 to {(1 << 31) - 1}. Found: {shown}. "
-            "Use class_names='name' to number the names."
+    def _indices(self, places: range, epoch: int) -> Iterator[int]:
+        order = epoch_order(
+            len(self.folder), fingerprint=self.folder.fingerprint, seed=self.seed, epoch=epoch, shuffle=self.shuffle
         )
-    by_number: dict[int, str] = {}
-    for name in names:
-        if (other := by_number.setdefault(int(name), name)) != name:
-            raise SplitError(f"Wanted one class folder for each number in {address}. Found: {other!r} and {name!r}")
-    return {by_number[number]: number for number in sorted(by_number)}
+        for start in range(0, len(places), _PIECE):
+            piece = np.array(places[start : start + _PIECE], dtype=np.int64)
+            yield from (piece if order is None else order(piece)).tolist()
+
+
+def share(rows: int, rank: int, world_size: int, worker: int, workers: int, /) -> range:
+    """The places of ``rows`` that a worker of a rank takes, ascending."""
+    return range(rank + world_size * worker, rows, world_size * workers)
 
 
 def _call(bucket: str, prefix: str, folder: str, split: str) -> str:

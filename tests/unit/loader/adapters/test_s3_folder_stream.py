@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 @given(*[st.integers(0, 60), st.integers(1, 7), st.integers(1, 5)])
 def test_ranks_and_workers_share_all_rows_evenly(rows: int, world_size: int, workers: int) -> None:
-    from loader.adapters.s3_stream import share  # it imports torch
+    from loader.adapters.s3_folder import share  # it imports torch
 
     shares = [[share(rows, rank, world_size, one, workers) for one in range(workers)] for rank in range(world_size)]
     assert sorted(place for rank in shares for own in rank for place in own) == list(range(rows))
