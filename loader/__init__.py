@@ -86,8 +86,12 @@ from loader.shards.shard_set import Shards, open_shards
 from loader.source import Source
 from loader.sources import CassandraSource, FolderSource, ShardSource
 from loader.splits import Split, open_rows, open_split
+from loader.splits import Views as _Views
 
 if typing.TYPE_CHECKING:
+    import PIL.Image
+    import pyarrow
+
     from loader.adapters.image_dataset import ImageDataset
     from loader.adapters.s3_folder import S3ImageFolder, S3ImageStream
     from loader.adapters.torch_dataset import TorchDataset
@@ -132,6 +136,20 @@ __all__ = [
     "record_model",
 ]
 
+
+def _table(split: Split, /, **options: typing.Any) -> "pyarrow.Table":
+    from loader.adapters.arrow_table import arrow_table  # pyarrow takes a third of a second to import
+
+    return arrow_table(split, **options)
+
+
+def _sheet(split: Split, which: typing.Any, /, **where: typing.Any) -> "PIL.Image.Image":
+    from loader.adapters.split_sheet import sheet_of_split  # needs Pillow
+
+    return sheet_of_split(split, which, **where)
+
+
+Split.views = _Views(table=_table, sheet=_sheet)
 
 # These need torch, which takes seconds to import.
 _OF_TORCH = {

@@ -1,9 +1,9 @@
 """Splits as the loader uses them: ids and labels by position, and where the images are."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,14 @@ if TYPE_CHECKING:
     import pandas
     import PIL.Image
     import pyarrow
+
+
+@dataclass(frozen=True, slots=True)
+class Views:
+    """The functions behind `Split.to_arrow` and `Split.show`. They read from stores, so their modules need this one."""
+
+    table: Callable[..., "pyarrow.Table"]
+    sheet: Callable[..., "PIL.Image.Image"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,6 +54,7 @@ class Split:
         expires: When its first images expire, ISO 8601, UTC; empty if none do, or that is not known.
     """
 
+    views: ClassVar[Views]  # loader/__init__.py sets them
     ids: NDArray[np.uint8] = field(repr=False)
     labels: NDArray[np.int32] | None = field(repr=False)
     index: int
@@ -111,9 +120,9 @@ class Split:
             UnreachableError: Cassandra does not answer.
             AccessError: Cassandra refuses access.
         """
-        from loader.adapters.arrow_table import arrow_table
-
-        return arrow_table(self, metadata=metadata, metadata_cache=metadata_cache, hosts=hosts, port=port, **access)
+        return self.views.table(
+            self, metadata=metadata, metadata_cache=metadata_cache, hosts=hosts, port=port, **access
+        )
 
     def to_pandas(self, **options: Any) -> "pandas.DataFrame":
         """The rows as a pandas DataFrame. Columns, order, options and errors are those of `to_arrow`.
@@ -161,9 +170,7 @@ class Split:
             MissingImageError: An image of the split is missing.
         """
         require("PIL", package="pillow", purpose="show()")
-        from loader.adapters.contact_sheet import sheet_of_split
-
-        return sheet_of_split(self, which, hosts=hosts, port=port, **access)
+        return self.views.sheet(self, which, hosts=hosts, port=port, **access)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.is_opened:

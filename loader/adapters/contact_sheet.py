@@ -1,29 +1,20 @@
-"""Contact sheets: the pictures of a batch or a split on one PIL image, as training sees them."""
+"""Contact sheets: pictures on one PIL image, as training sees them."""
 
 import colorsys
 import io
 import math
 import unicodedata
-from collections.abc import Iterable, Mapping
-from functools import partial
-from typing import Any
+from collections.abc import Mapping
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from formats.pictures.decoding import FORMATS
 from loader.adapters.pictures import decoded_picture
-from loader.batch import Batch
-from loader.cassandra.cluster import Cluster
 from loader.errors import OptionError
-from loader.folder.files import FileFetcher
-from loader.folder.folders import Folder
 from loader.options import check_int
-from loader.prefetch.engine import FetchEngine
-from loader.prefetch.split_batches import batcher_of, read_batch
-from loader.shards.shard_set import Shards
-from loader.sources import ShardSource
-from loader.splits import Split
 
 MOST = 64
 """As many pictures are on a sheet at most."""
@@ -31,45 +22,41 @@ MOST = 64
 _CELL, _GAP, _LINE, _MOST_COLUMNS = 128, 8, 15, 8
 _PAPER, _FRAME, _INK, _FAINT, _ALARM = (255, 255, 255), (232, 232, 232), (20, 20, 20), (110, 110, 110), (190, 30, 30)
 _ARRAY = b"\x93NUMPY"
-_BUDGET, _TIMEOUT_SECONDS = 256_000_000, 60.0
 _HUE_STEP = 0.618034  # of the golden ratio, so that neighbouring numbers have different colours
 _COLOURS = np.array([(0, 0, 0), *(colorsys.hsv_to_rgb(number * _HUE_STEP % 1, 0.7, 1) for number in range(1, 256))])
 
 
-def sheet_of_split(split: Split, which: Any, **where: Any) -> Image.Image:
-    """What `Split.show` returns."""
-    where = {name: value for name, value in where.items() if value is not None}
-    if isinstance(split, (Folder, Shards)) and where:
-        raise OptionError(f"Wanted no {min(where)}: the images are read from {split.address}. Found: one")
-    if isinstance(split, Shards):
-        return sheet_of_batch(_first_of_shards(split, which), split.class_names)
-    if not _is_list(which):
-        positions = np.arange(min(_checked(which), len(split)), dtype=np.int64)
-    else:
-        positions = np.array([check_int("position", one, 0, len(split) - 1) for one in which], dtype=np.int64)
-        _checked(len(positions))
-    make = partial(FileFetcher, split) if isinstance(split, Folder) else Cluster.checked(**where).fetchers(split)
-    engine = FetchEngine(
-        make,
-        batcher_of(split, batch_size=MOST),
-        budget=_BUDGET,
-        max_in_flight=MOST,
-        timeout=_TIMEOUT_SECONDS,
-        on_missing="raise",
-    )
-    try:
-        return sheet_of_batch(read_batch(engine, split, positions), split.class_names)
-    finally:
-        engine.close()
+class Samples(Protocol):
+    """What is drawn of a `loader.Batch`."""
+
+    @property
+    def images(self) -> list[bytes]:
+        """The encoded images."""
+        ...
+
+    @property
+    def labels(self) -> NDArray[np.int32]:
+        """Class numbers, or none."""
+        ...
+
+    @property
+    def label_blobs(self) -> list[bytes]:
+        """Encoded masks or label arrays, or none."""
+        ...
+
+    @property
+    def positions(self) -> NDArray[np.int64]:
+        """Positions in the split."""
+        ...
 
 
-def sheet_of_batch(batch: Batch, class_names: Mapping[int, str], count: int = MOST) -> Image.Image:
+def sheet_of_batch(batch: Samples, class_names: Mapping[int, str], count: int = MOST) -> Image.Image:
     """What `Batch.show` returns."""
     if not isinstance(class_names, Mapping):
         raise OptionError(f"Wanted class_names as a mapping, such as split.class_names. Found: {class_names!r}")
-    tiles = [_tile(batch, place, class_names) for place in range(min(_checked(count), len(batch)))]
+    tiles = [_tile(batch, place, class_names) for place in range(min(checked_count(count), len(batch.images)))]
     if not tiles:
-        raise _nothing()
+        raise nothing_to_show()
     columns = min(_MOST_COLUMNS, math.ceil(math.sqrt(2 * len(tiles))))
     width, height = tiles[0].width + _GAP, max(tile.height for tile in tiles) + _GAP
     rows = -(-len(tiles) // columns)
@@ -79,28 +66,17 @@ def sheet_of_batch(batch: Batch, class_names: Mapping[int, str], count: int = MO
     return sheet
 
 
-def _is_list(which: Any) -> bool:
-    return isinstance(which, Iterable) and not isinstance(which, str)
-
-
-def _checked(count: int) -> int:
+def checked_count(count: int) -> int:
+    """The number of pictures of a sheet. Raises `OptionError` for too many."""
     return check_int("the number of pictures", count, 1, MOST)
 
 
-def _nothing() -> OptionError:
+def nothing_to_show() -> OptionError:
+    """The error for a sheet without pictures."""
     return OptionError("Wanted a picture to show. Found: none")
 
 
-def _first_of_shards(shards: Shards, which: Any) -> Batch:
-    if _is_list(which):
-        raise OptionError(f"Wanted a number of pictures: shards have no positions to choose by. Found: {which!r}")
-    with ShardSource(shards, batch_size=_checked(which), rank=0, world_size=1, shuffle=False) as source:
-        for batch in source.epoch(0):
-            return batch
-    raise _nothing()
-
-
-def _tile(batch: Batch, place: int, class_names: Mapping[int, str]) -> Image.Image:
+def _tile(batch: Samples, place: int, class_names: Mapping[int, str]) -> Image.Image:
     """A picture, its mask below it if it has one, the name of its class and its position."""
     cells, caption = [_cell(batch.images[place])], ""
     if len(batch.labels):

@@ -1,0 +1,63 @@
+"""Contact sheets of splits: some of their images, read from where they are."""
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from loader.adapters.contact_sheet import MOST, checked_count, nothing_to_show, sheet_of_batch
+from loader.batch import Batch
+from loader.cassandra.cluster import Cluster
+from loader.errors import OptionError
+from loader.folder.files import FileFetcher
+from loader.folder.folders import Folder
+from loader.options import check_int
+from loader.prefetch.engine import FetchEngine
+from loader.prefetch.split_batches import batcher_of, read_batch
+from loader.shards.shard_set import Shards
+from loader.sources import ShardSource
+from loader.splits import Split
+
+_BUDGET, _TIMEOUT_SECONDS = 256_000_000, 60.0
+
+
+def sheet_of_split(split: Split, which: Any, **where: Any) -> Image.Image:
+    """What `Split.show` returns."""
+    where = {name: value for name, value in where.items() if value is not None}
+    if isinstance(split, (Folder, Shards)) and where:
+        raise OptionError(f"Wanted no {min(where)}: the images are read from {split.address}. Found: one")
+    if isinstance(split, Shards):
+        return sheet_of_batch(_first_of_shards(split, which), split.class_names)
+    if not _is_list(which):
+        positions = np.arange(min(checked_count(which), len(split)), dtype=np.int64)
+    else:
+        positions = np.array([check_int("position", one, 0, len(split) - 1) for one in which], dtype=np.int64)
+        checked_count(len(positions))
+    make = partial(FileFetcher, split) if isinstance(split, Folder) else Cluster.checked(**where).fetchers(split)
+    engine = FetchEngine(
+        make,
+        batcher_of(split, batch_size=MOST),
+        budget=_BUDGET,
+        max_in_flight=MOST,
+        timeout=_TIMEOUT_SECONDS,
+        on_missing="raise",
+    )
+    try:
+        return sheet_of_batch(read_batch(engine, split, positions), split.class_names)
+    finally:
+        engine.close()
+
+
+def _first_of_shards(shards: Shards, which: Any) -> Batch:
+    if _is_list(which):
+        raise OptionError(f"Wanted a number of pictures: shards have no positions to choose by. Found: {which!r}")
+    with ShardSource(shards, batch_size=checked_count(which), rank=0, world_size=1, shuffle=False) as source:
+        for batch in source.epoch(0):
+            return batch
+    raise nothing_to_show()
+
+
+def _is_list(which: Any) -> bool:
+    return isinstance(which, Iterable) and not isinstance(which, str)
