@@ -16,6 +16,7 @@ from loader.order.delivery import Delivered, Marks, Position, Readers, state_aft
 from loader.order.permutation import LastBatchPolicy
 from loader.order.plan import Plan
 from loader.prefetch.ahead import Ahead
+from loader.prefetch.metrics import MetricsServer
 from loader.prefetch.missing import check_missing, counts
 from loader.prefetch.protocols import Engine, Stream, Taken
 from loader.prefetch.stats import Stats
@@ -430,7 +431,6 @@ class Source:
             OptionError: The address cannot be used.
             MissingExtraError: prometheus-client is not installed.
         """
-        from loader.prefetch.metrics import MetricsServer
 
         table = self.split.data_table or self.split.address
         labels = {"table": table, "split": str(self.split.index), "rank": str(self.rank)}

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset, IterableDataset
 
 from formats.pictures import Orientation
+from formats.stores.s3 import S3Access
 from loader.adapters.accelerate import check_not_prepared
 from loader.adapters.collation import Sample
 from loader.adapters.passes import Pass, Passes, this_worker
@@ -435,6 +436,5 @@ def _call(bucket: str, prefix: str, folder: str, split: str) -> str:
 
 
 def _endpoint(client: Client) -> str:
-    from formats.stores.s3 import S3Access
 
     return client.url or S3Access.from_environment().place

@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from formats.image_names import HIDDEN, OUTSIDE, is_hidden, left_out
+from formats.splits.fingerprint import row_sums, split_fingerprint
+from formats.splits.seeded_order import SeededOrder
 from loader.errors import OptionError, SplitError
 from loader.folder.levels import ClassLevel, check_class_level, check_levels
 from loader.splits import Split, counts_of
@@ -108,8 +110,6 @@ def _in_order(
     labels: NDArray[np.int32],
     seed: int,
 ) -> Folder:
-    from formats.splits.fingerprint import row_sums, split_fingerprint
-    from formats.splits.seeded_order import SeededOrder
 
     rows = len(ids)
     order = SeededOrder(rows, seed=seed)

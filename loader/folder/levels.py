@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Literal, TypeAlias, get_args
 
+from formats.class_level import doubt_of
 from loader.errors import SplitError
 from loader.options import check_choice
 
@@ -22,7 +23,6 @@ def check_levels(counts: Mapping[str, int], *, place: str, call: Call) -> None:
 
     ``counts`` are the images directly in each folder, by its path in the tree.
     """
-    from formats.class_level import doubt_of  # its package imports Arrow and storage, a third of a second
 
     doubt = doubt_of(counts)
     if doubt is None:

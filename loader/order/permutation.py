@@ -1,15 +1,13 @@
 """Which sample comes when: the order of an epoch and each rank's share of it. Pure arithmetic, no I/O."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from formats.permutation import Permutation
 from loader.errors import OptionError
-
-if TYPE_CHECKING:
-    from formats import Permutation
 
 LastBatchPolicy: TypeAlias = Literal["FILL", "PARTIAL", "DROP"]
 
@@ -132,7 +130,6 @@ def epoch_order(rows: int, /, *, fingerprint: str, seed: int, epoch: int, shuffl
 
     It does not depend on the number of ranks, the batch size or anything that happens at run time.
     """
-    from formats import Permutation  # not at the top: it imports Arrow and storage, a third of a second
 
     if not shuffle:
         return None

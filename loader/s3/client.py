@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from formats import RefusedError, StorageError
+from formats.errors import NoBucketError
+from formats.stores.s3 import S3Access
 from loader.errors import AccessError, OptionError, UnreachableError
 
 if TYPE_CHECKING:
-    from formats.stores.s3 import S3Access
     from formats.stores.storage import Storage
 
 _HOST = re.compile(r"[\w.-]+:[0-9]+(/.*)?")
@@ -74,8 +76,6 @@ class Client:
             AccessError: The endpoint refuses access, or the bucket is missing.
             UnreachableError: The endpoint does not answer.
         """
-        from formats import StorageError
-        from formats.errors import NoBucketError
         from formats.stores.storage import Storage
 
         try:
@@ -92,7 +92,6 @@ class Client:
 
     def _access(self) -> "S3Access":
         """The given keys, or else those of the environment; never one of each."""
-        from formats.stores.s3 import S3Access
 
         found = S3Access.from_environment()
         endpoint = self.url or found.endpoint
@@ -140,6 +139,5 @@ def make_client(
 
 def told(error: Exception) -> AccessError | UnreachableError:
     """A storage's error as an error of this package."""
-    from formats import RefusedError
 
     return (AccessError if isinstance(error, RefusedError) else UnreachableError)(str(error))

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from formats import StorageError
 from formats.image_names import HIDDEN, MARKER, OUTSIDE, is_hidden, left_out
 from loader.errors import SplitError, UnreachableError
 from loader.folder.levels import Call, check_levels
@@ -61,7 +62,6 @@ def list_classes(storage: "Storage", *, call: Call | None) -> tuple[Mapping[str,
     folders, or a class has no image, and `AccessError`, `UnreachableError`; with a ``call`` also if the classes are
     probably in deeper folders (see `check_levels`).
     """
-    from formats import StorageError
 
     try:
         with _Progress(storage.address) as progress, ThreadPoolExecutor(_THREADS, "loader-listing") as pool:

@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from formats import StorageError
 from formats.retries import Retries
 from loader.errors import AccessError, MissingImageError, UnreachableError
 from loader.s3.client import Client, told
@@ -68,7 +69,6 @@ class ObjectReader:
                 future.cancel()
 
     def _attempt(self, name: str, stop: threading.Event) -> bytes:
-        from formats import StorageError
 
         wanted = f"Wanted {self.url(name)}"
         error: Exception

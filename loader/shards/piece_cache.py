@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from formats.shards.layout import piece_digest
 from loader.errors import OptionError
 
 FOLDER = "imagestrata-pieces"
@@ -47,7 +48,6 @@ class PieceCache:
 
     def read(self, location: PieceLocation, data: memoryview) -> bool:
         """Read a piece; whether it was there."""
-        from formats.shards.layout import piece_digest
 
         path = self._path(location)
         try:

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from formats import StorageError
+from formats.retries import Retries
+from formats.shards.layout import Contents, contents_of, piece_digest
 from loader.errors import LoaderError, ShardError, UnreachableError
 from loader.prefetch.closing import closed
 from loader.prefetch.stats import Meter
@@ -18,7 +21,6 @@ from loader.shards.piece_cache import PieceCache, PieceLocation
 from loader.shards.shard_set import TIMEOUT_SECONDS, Shards
 
 if TYPE_CHECKING:
-    from formats.shards.layout import Contents
     from formats.stores.ranges import RangeReader
 
 log = logging.getLogger(__name__)
@@ -102,7 +104,6 @@ class PieceReader:
 
     def connect(self) -> None:
         """Connect. Raises `AccessError`, `UnreachableError`."""
-        from formats.retries import Retries
         from formats.stores.ranges import RangeReader
 
         if self._reader is not None:
@@ -246,7 +247,6 @@ class PieceReader:
     def _loaded(
         self, location: PieceLocation, data: memoryview, buffer: "np.ndarray[tuple[int], np.dtype[np.uint8]]"
     ) -> Loaded:
-        from formats.shards.layout import contents_of
 
         try:
             contents = contents_of(data)
@@ -258,7 +258,6 @@ class PieceReader:
 
     def _check(self, location: PieceLocation, data: memoryview, *, is_read_again: bool) -> None:
         """Compare a piece with the manifest; a damaged one is read again, in case only the transfer damaged it."""
-        from formats.shards.layout import piece_digest
 
         digest = piece_digest(data)
         if digest == location.xxh3:
@@ -271,7 +270,6 @@ class PieceReader:
 
     def _fetch(self, location: PieceLocation, data: memoryview, start: int, stop: int) -> None:
         """Read a part of a piece. Raises the errors of `loader`."""
-        from formats import StorageError
 
         reader = self._reader
         assert reader is not None

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from formats.shards.sample_metadata import id_in, integer_in
 from loader.batch import Batch
 from loader.errors import ShardError
 from loader.shards.shard_stream import FilledFromShards, ShardSample
@@ -68,7 +69,6 @@ def image_of(sample: ShardSample) -> bytes:
 
 
 def _label(sample: ShardSample) -> int:
-    from formats.shards.sample_metadata import integer_in
 
     try:
         return integer_in(sample.members["cls"])
@@ -86,7 +86,6 @@ def _companion(sample: ShardSample) -> bytes:
 
 
 def _id(sample: ShardSample) -> bytes:
-    from formats.shards.sample_metadata import id_in
 
     text = sample.members.get("json", b"")
     try:

@@ -23,6 +23,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from formats.permutation import Permutation
 from loader.order.permutation import LastBatchPolicy, Sharding
 
 Ranges: TypeAlias = tuple[tuple[int, int], ...]
@@ -145,7 +146,6 @@ class EpochOrder:
         return self._shuffled(places, f"window {places[0]}") if self.shuffle and len(places) else places
 
     def _shuffled(self, values: Numbers, what: str) -> Numbers:
-        from formats import Permutation  # imports Arrow and storage, a third of a second
 
         key = f"shard order 1\0{self.fingerprint}\0{self.seed}\0{self.epoch}\0{what}".encode()
         return np.asarray(values[Permutation(len(values), key)(np.arange(len(values), dtype=np.int64))])

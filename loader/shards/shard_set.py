@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from formats import StorageError
+from formats.retries import Retries
 from loader.errors import ShardError, SplitError, UnreachableError
 from loader.s3.client import Client, told
 from loader.splits import Split
-from schemas import Columns
+from schemas import Columns, SchemaError
+from schemas.shards import NAME, Shard, ShardManifest
 
 if TYPE_CHECKING:
     from formats.stores.storage import Storage
-    from schemas.shards import Shard, ShardManifest
 
 TIMEOUT_SECONDS = 60.0
 """A failing read is repeated for this long, unless a source says otherwise."""
@@ -71,7 +73,6 @@ class Shards(Split):
             AccessError: The store refuses access.
             UnreachableError: The store does not answer.
         """
-        from formats import StorageError
 
         storage = self.storage()
         try:
@@ -115,9 +116,6 @@ def open_shards(address: str, *, client: Client | None = None) -> Shards:
 
 def shards_in(client: Client, bucket: str, folder: str) -> Shards:
     """The shards of a folder in a bucket. Raises as `open_shards`."""
-    from formats import StorageError
-    from schemas import SchemaError
-    from schemas.shards import NAME, ShardManifest
 
     storage = client.storage(bucket, folder)
     try:
@@ -170,7 +168,6 @@ def _difference(storage: "Storage", shard: "Shard") -> str | None:
 
 
 def _open_again(client: Client, bucket: str, folder: str, fingerprint: str) -> Shards:
-    from formats.retries import Retries
 
     # A worker process begins a pass with this. Like reads, it must survive a restart of the store.
     open_it = partial(shards_in, client, bucket, folder)

@@ -20,6 +20,10 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from formats import ShardError as PackingError
+from formats import StorageError
+from formats.hashing import xxhash64
+from formats.shards.layout import cut, shard_name
 from formats.sizes import parse_size
 from loader.errors import LoaderError, OptionError, ShardError, SplitError, require
 from loader.options import check_bools, check_choice, check_int
@@ -197,9 +201,6 @@ class _Packing:
 
     def layout(self, items: _Items) -> _Layout:
         """Shuffle items by the seed, and cut where shards are full. Raises `ShardError`."""
-        from formats import ShardError as PackingError
-        from formats.hashing import xxhash64
-        from formats.shards.layout import cut
 
         order = xxhash64([items.ids], seed=int(xxhash64([np.array([self.seed], dtype=np.int64)])[0]))
         places = np.lexsort((np.arange(len(order)), order))
@@ -374,7 +375,6 @@ def _items(ds: Iterable[Any]) -> Iterator[Any]:
 
 
 def _write(pool: Pool, items: _Items, layout: _Layout, bar: Bar) -> list[Shard]:
-    from formats.shards.layout import shard_name
 
     total, cuts = len(layout.places), layout.cuts
 
@@ -399,7 +399,6 @@ def _publish(
     source: str,
 ) -> None:
     """Publish the manifest; then remove the shards that it replaces, and what killed uploads of these items left."""
-    from formats import StorageError
     from formats.shards.folder import manifest_of, publish
 
     numbers, counts = np.unique(items.labels, return_counts=True)

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from formats import FormatsError
+from formats.shards.layout import ShardWriter, index_name, keys, piece_digest, sample_bytes
+from formats.shards.sample_metadata import class_text, facts_text
 from loader.errors import ShardError
 from loader.s3.client import Client, told
 from loader.shards.upload_pictures import encoded, one_line, picture_of
@@ -84,7 +87,6 @@ class Job:
 
     def facts(self, item: Item) -> bytes:
         """The text of the sample's ``.json``."""
-        from formats.shards.sample_metadata import facts_text
 
         name = self.names[item.label] if item.label < len(self.names) else None
         return facts_text(self.one(item), item.name, name=name, label=item.label)
@@ -138,8 +140,6 @@ def measured_items(first: int, items: list[tuple[Any, int]]) -> Measures:
 
 
 def _measures(items: Iterable[Item], *, first: int) -> Measures:
-    from formats.shards.layout import piece_digest, sample_bytes
-    from formats.shards.sample_metadata import class_text
 
     assert _job is not None
     found, told = Measures([], [], [], [], ""), []
@@ -162,9 +162,6 @@ def written(name: str, first: int, total: int, items: list[tuple[int, int, str]]
 
     ``first`` of ``total`` keys is its first.
     """
-    from formats import FormatsError
-    from formats.shards.layout import ShardWriter, index_name, keys
-    from formats.shards.sample_metadata import class_text
 
     assert _job is not None
     storage = _job.client.storage(_job.bucket, _job.folder)
