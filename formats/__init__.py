@@ -30,18 +30,17 @@ from formats.errors import (
 
 if typing.TYPE_CHECKING:
     from formats.permutation import Permutation
-    from formats.splits.cache import SplitRows
-    from formats.splits.dictionary import SplitDictionary, is_dictionary, read_dictionary, write_dictionary
-    from formats.splits.folder import SplitFolder
+    from formats.splits.dictionary import write_dictionary
+    from formats.splits.opened import OpenSplit, SplitRows, is_dictionary
+    from formats.splits.opening import open_split
 
 # Imported on first use: numpy and pyarrow take as much memory as all the rest of a dataset service.
 _LATER = {
+    "OpenSplit": "splits.opened",
     "Permutation": "permutation",
-    "SplitDictionary": "splits.dictionary",
-    "SplitFolder": "splits.folder",
-    "SplitRows": "splits.cache",
-    "is_dictionary": "splits.dictionary",
-    "read_dictionary": "splits.dictionary",
+    "SplitRows": "splits.opened",
+    "is_dictionary": "splits.opened",
+    "open_split": "splits.opening",
     "write_dictionary": "splits.dictionary",
 }
 
@@ -51,16 +50,15 @@ __all__ = [
     "FormatsError",
     "NoBucketError",
     "NotASplitError",
+    "OpenSplit",
     "Permutation",
     "PictureError",
     "RefusedError",
     "ShardError",
-    "SplitDictionary",
-    "SplitFolder",
     "SplitRows",
     "StorageError",
     "is_dictionary",
-    "read_dictionary",
+    "open_split",
     "write_dictionary",
 ]
 

@@ -138,12 +138,11 @@ def _plan(args: argparse.Namespace) -> SplitPlan:
 
 def _check_replaceable(out: str) -> None:
     """Raise `schemas.FormatVersionError` for a split of a newer version, whose files this one does not know."""
-    from formats.splits.dictionary import is_dictionary
-    from formats.splits.folder import SplitFolder
+    from formats import is_dictionary, open_split  # imports Arrow
 
     try:
         if not is_dictionary(out):
-            SplitFolder.open(out)
+            open_split(out)
     except FormatVersionError:
         raise
     except (SchemaError, NotASplitError):

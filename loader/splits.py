@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from formats import FormatsError
+from formats.splits.opened import OpenSplit, SplitRows
 from loader.errors import OptionError, SplitError, require
-from schemas import Columns, TableName
+from schemas import Columns, SchemaError, TableName
 from schemas.tables import LABEL_TYPES
 
 if TYPE_CHECKING:
@@ -35,42 +37,86 @@ class Split:
     again; that raises `SplitError` if the split has been replaced. Other splits are pickled with their arrays.
 
     Attributes:
-        ids: UUIDs by position, uint8 ``(n, 16)``, big-endian, read-only.
-        labels: Class numbers by position, int32 ``(n,)``, read-only. None if labels are not class numbers, or if a
-            split dictionary does not have them; sources then read labels with the images.
+        opened: The splits at the address, with their manifest.
         index: The number of the split in its folder, from 0.
-        num_classes: One more than the highest class number.
-        class_names: Names by class number. Some may be missing.
-        counts: Images by class number; empty without labels.
+        rows: Its ids, and its labels as the files have them.
         data_table: The table of the images, as ``keyspace.table``.
-        metadata_table: The table of their metadata.
-        columns: The names of the id, label and data columns.
-        fingerprint: 64 hexadecimal digits that identify the rows and their order.
-        address: Where the split is.
-        label_type: "int" for class numbers, "blob" for masks, "multi" for label arrays, "none".
         cache: The cache folder that was given when the split was opened.
         is_opened: Whether a worker process opens the split again from its address.
-        recorded_table: The data table that a row list names, if another one was given; else empty.
-        expires: When its first images expire, ISO 8601, UTC; empty if none do, or that is not known.
     """
 
     views: ClassVar[Views]  # loader/__init__.py sets them
-    ids: NDArray[np.uint8] = field(repr=False)
-    labels: NDArray[np.int32] | None = field(repr=False)
+    opened: OpenSplit = field(repr=False)
     index: int
-    num_classes: int
-    class_names: Mapping[int, str] = field(repr=False)
-    counts: Mapping[int, int] = field(repr=False)
+    rows: SplitRows = field(repr=False)
     data_table: str
-    metadata_table: str
-    columns: Columns = field(repr=False)
-    fingerprint: str = field(repr=False)
-    address: str
-    label_type: str = "int"
     cache: str | None = field(default=None, repr=False)
     is_opened: bool = field(default=False, repr=False)
-    recorded_table: str = field(default="", repr=False)
-    expires: str = field(default="", repr=False)
+
+    @property
+    def ids(self) -> NDArray[np.uint8]:
+        """UUIDs by position, uint8 ``(n, 16)``, big-endian, read-only."""
+        return self.rows.ids
+
+    @property
+    def labels(self) -> NDArray[np.int32] | None:
+        """Class numbers by position, int32 ``(n,)``, read-only.
+
+        None if labels are not class numbers, or if a split dictionary does not have them; sources then read labels with
+        the images.
+        """
+        return self.rows.labels if self.label_type == "int" else None
+
+    @property
+    def num_classes(self) -> int:
+        """One more than the highest class number."""
+        return self.opened.manifest.num_classes
+
+    @property
+    def class_names(self) -> Mapping[int, str]:
+        """Names by class number. Some may be missing."""
+        return self.opened.manifest.class_names
+
+    @property
+    def counts(self) -> Mapping[int, int]:
+        """Images by class number; empty without labels."""
+        return self.opened.part(self.index).counts
+
+    @property
+    def metadata_table(self) -> str:
+        """The table of the images' metadata."""
+        return self.opened.manifest.metadata_table
+
+    @property
+    def columns(self) -> Columns:
+        """The names of the id, label and data columns."""
+        return self.opened.manifest.columns
+
+    @property
+    def fingerprint(self) -> str:
+        """64 hexadecimal digits that identify the rows and their order."""
+        return self.opened.part(self.index).fingerprint
+
+    @property
+    def address(self) -> str:
+        """Where the split is."""
+        return self.opened.address
+
+    @property
+    def label_type(self) -> str:
+        """Class numbers are "int", masks "blob", label arrays "multi"; or "none"."""
+        return self.opened.manifest.label_type
+
+    @property
+    def recorded_table(self) -> str:
+        """The data table that a row list names, if another one was given; else empty."""
+        recorded = self.opened.manifest.data_table
+        return "" if recorded == self.data_table else recorded
+
+    @property
+    def expires(self) -> str:
+        """When its first images expire, ISO 8601, UTC; empty if none do, or that is not known."""
+        return self.opened.manifest.expires or ""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -225,80 +271,36 @@ def open_rows(
         split = _open(address, None, cache)
     except SplitError as error:
         raise SplitError(f"{error} jobs/cache_rows.py makes row lists.") from error
-    return split if data_table is None else _read_from(split, _table(data_table))
+    return split if data_table is None else replace(split, data_table=_table(data_table))
 
 
 def _open(address: str | os.PathLike[str], index: int | None, cache: str | os.PathLike[str] | None) -> Split:
     """Open a split. With ``index`` None there must be exactly one."""
-    # These take a third of a second to import.
-    from formats import FormatsError, is_dictionary
-    from schemas import SchemaError
+    from formats.splits import opening  # imports Arrow and storage, a third of a second
 
     try:
-        return _open_dictionary(address, index) if is_dictionary(address) else _open_folder(address, index, cache)
+        opened = opening.open_split(address)
+        index = _checked(opened, index)
+        rows = opened.rows(index, cache=cache)
     except (FormatsError, SchemaError) as error:
         raise SplitError(str(error)) from error
+    return Split(
+        opened,
+        index,
+        rows,
+        data_table=opened.manifest.data_table,
+        cache=None if cache is None else os.path.abspath(cache),
+        is_opened=True,
+    )
 
 
 def _table(name: str) -> str:
-    from schemas import SchemaError
-
     if not isinstance(name, str):
         raise OptionError(f"Wanted data_table as keyspace.table. Found: {name!r}")
     try:
         return str(TableName.parse(name))
     except SchemaError as error:
         raise OptionError(str(error)) from None
-
-
-def _open_folder(address: str | os.PathLike[str], index: int | None, cache: str | os.PathLike[str] | None) -> Split:
-    from formats import SplitFolder
-
-    folder = SplitFolder.open(address)
-    manifest = folder.manifest
-    index = _checked(folder.address, index, len(manifest.splits), manifest.label_type, manifest.data_table)
-    part = folder.part(index)
-    rows = folder.rows(index, cache=cache)
-    return Split(
-        ids=np.asarray(rows.ids),
-        labels=np.asarray(rows.labels) if manifest.label_type == "int" else None,
-        index=index,
-        num_classes=manifest.num_classes,
-        class_names=manifest.class_names,
-        counts=part.counts,
-        data_table=manifest.data_table,
-        metadata_table=manifest.metadata_table,
-        columns=manifest.columns,
-        fingerprint=part.fingerprint,
-        address=folder.address,
-        label_type=manifest.label_type,
-        cache=None if cache is None else os.path.abspath(cache),
-        is_opened=True,
-        expires=manifest.expires or "",
-    )
-
-
-def _open_dictionary(address: str | os.PathLike[str], index: int | None) -> Split:
-    from formats import read_dictionary
-
-    found = read_dictionary(address)
-    index = _checked(found.address, index, len(found.splits), found.label_type, found.data_table)
-    rows = found.splits[index]
-    return Split(
-        ids=rows.ids,
-        labels=rows.labels if found.label_type == "int" else None,
-        index=index,
-        num_classes=found.num_classes,
-        class_names={},
-        counts={} if rows.labels is None or found.label_type != "int" else counts_of(rows.labels),
-        data_table=found.data_table,
-        metadata_table=found.metadata_table,
-        columns=found.columns,
-        fingerprint=rows.fingerprint,
-        address=found.address,
-        label_type=found.label_type,
-        is_opened=True,
-    )
 
 
 def _open_again(address: str, index: int, cache: str | None, fingerprint: str, data_table: str) -> Split:
@@ -309,21 +311,11 @@ def _open_again(address: str, index: int, cache: str | None, fingerprint: str, d
             f"opened. Found: {split.fingerprint}. The split was replaced. Open it again, or give each split its own "
             "name."
         )
-    return _read_from(split, data_table)
+    return replace(split, data_table=data_table)
 
 
-def _read_from(split: Split, data_table: str) -> Split:
-    """The split, with its images read from this table."""
-    recorded = "" if data_table == split.data_table else split.data_table
-    return replace(split, data_table=data_table, recorded_table=recorded)
-
-
-def counts_of(labels: NDArray[np.int32]) -> dict[int, int]:
-    classes, counts = np.unique(labels, return_counts=True)
-    return dict(zip(classes.tolist(), counts.tolist(), strict=True))
-
-
-def _checked(address: str, index: int | None, splits: int, label_type: str, data_table: str) -> int:
+def _checked(opened: OpenSplit, index: int | None) -> int:
+    address, label_type, splits = opened.address, opened.manifest.label_type, len(opened.manifest.splits)
     if index is None:
         if splits != 1:
             raise SplitError(
@@ -337,5 +329,5 @@ def _checked(address: str, index: int | None, splits: int, label_type: str, data
         raise SplitError(
             f"Wanted a split with labels of type {', '.join(LABEL_TYPES)} at {address}. Found: {label_type!r}"
         )
-    TableName.parse(data_table)
+    TableName.parse(opened.manifest.data_table)
     return index

@@ -20,7 +20,7 @@ from etl.cassandra.table_records import dataset_of, record_of
 from etl.catalog.products import Product
 from etl.errors import TableError
 from etl.features.views import registered_views
-from formats import FormatsError, SplitFolder, is_dictionary, read_dictionary
+from formats import FormatsError, open_split
 from formats.shards.lookup import find_in_shards
 from formats.stores.storage import Storage
 from schemas import SchemaError, TableName, image_id
@@ -463,22 +463,12 @@ def _places(
 
     Raises `FormatsError`, `SchemaError`, and `TableError` if the splits at the address have other fingerprints.
     """
-    places: list[tuple[int | None, int | None] | None] = []
-    if is_dictionary(address):
-        parts = read_dictionary(address).splits
-        _check_prints([part.fingerprint for part in parts][first:][: len(prints)], prints)
-        for part in parts[first:][: len(prints)]:
-            same = (part.ids == memoryview(image_id.bytes)).all(axis=1).nonzero()[0]
-            label = int(part.labels[same[0]]) if len(same) and part.labels is not None else None
-            places.append((label, int(same[0])) if len(same) else None)
+    split = open_split(address)
+    _check_prints(split.fingerprints[first:][: len(prints)], prints)
+    places = [split.find(index, image_id.bytes) for index in range(first, first + len(prints))]
+    if split.manifest.label_type == "int":
         return places
-    folder = SplitFolder.open(address)
-    _check_prints([part.fingerprint for part in folder.manifest.splits][first:][: len(prints)], prints)
-    for index in range(first, first + len(prints)):
-        place = folder.find(index, image_id.bytes)
-        has_label = folder.manifest.label_type == "int"
-        places.append(None if place is None else (place[0] if has_label else None, place[1]))
-    return places
+    return [None if place is None else (None, place[1]) for place in places]
 
 
 def _check_prints(found: Sequence[str], wanted: Sequence[str]) -> None:
@@ -489,11 +479,7 @@ def _check_prints(found: Sequence[str], wanted: Sequence[str]) -> None:
 def _state(made: _Made) -> str:
     """What is wrong with the files of a split; empty if they are there and have its fingerprints."""
     try:
-        if is_dictionary(made.address):
-            found = [part.fingerprint for part in read_dictionary(made.address).splits]
-        else:
-            found = [part.fingerprint for part in SplitFolder.open(made.address).manifest.splits]
-        _check_prints(found, made.prints)
+        _check_prints(open_split(made.address).fingerprints, made.prints)
     except (FormatsError, SchemaError, TableError, OSError) as error:
         return str(error)
     return ""

@@ -20,7 +20,7 @@ from etl.cassandra.registry import MODEL, SHARD_SET, SPLIT, Entry
 from etl.cassandra.runs import recorded_runs
 from etl.cassandra.table_records import dataset_of, read_records
 from etl.errors import EtlError, TableError
-from formats import FormatsError, SplitFolder, is_dictionary, read_dictionary
+from formats import FormatsError, OpenSplit, is_dictionary, open_split
 from formats.stores.storage import Storage
 from schemas import SchemaError, TableName
 from schemas.manifest import NAMES as SPLIT_MANIFESTS
@@ -76,25 +76,25 @@ def product_at(address: str) -> Product | None:
         TableError: A record describes another checkpoint than the one beside it.
     """
     if is_dictionary(address):
-        return _dictionary(address)
+        return _split(open_split(address))
     if os.path.isfile(f"{address}{SUFFIX}") or os.path.isfile(address):
         return model_at(address) if os.path.isfile(f"{address}{SUFFIX}") else None
     storage = Storage(address)
     if any(storage.exists(name) for name in SPLIT_MANIFESTS):
-        return _split(SplitFolder.open(address))
+        return _split(open_split(address))
     if storage.exists(SHARD_MANIFEST):
         return shards_in(storage)
     return None
 
 
-def _split(folder: SplitFolder) -> Product:
-    manifest = folder.manifest
+def _split(split: OpenSplit) -> Product:
+    manifest = split.manifest
     sequence = manifest.sequence if manifest.as_of is None else manifest.as_of
     at_run = {} if sequence is None else {"sequence": sequence}  # versions before it was recorded: found by the time
     return Product(
         kind=SPLIT,
-        address=folder.address,
-        fingerprint=tuple(part.fingerprint for part in manifest.splits),
+        address=split.address,
+        fingerprint=tuple(split.fingerprints),
         metadata_table=TableName.parse(manifest.metadata_table),
         data_table=TableName.parse(manifest.data_table),
         content={
@@ -103,23 +103,10 @@ def _split(folder: SplitFolder) -> Product:
             "features": list(manifest.features),
             "label_view": manifest.label_view,
             "options": manifest.options,
-            "created": manifest.created,
+            "created": manifest.created or None,  # a dictionary does not say
             **at_run,
         },
     )
-
-
-def _dictionary(address: str) -> Product:
-    found = read_dictionary(address)
-    return Product(
-        kind=SPLIT,
-        address=found.address,
-        fingerprint=tuple(part.fingerprint for part in found.splits),
-        metadata_table=TableName.parse(found.metadata_table),
-        data_table=TableName.parse(found.data_table),
-        content={"rows": [len(part) for part in found.splits], "label_type": found.label_type, "features": [],
-                 "label_view": None, "options": {}, "created": None},
-    )  # fmt: skip
 
 
 def shards_in(storage: Storage) -> Product:
@@ -154,10 +141,7 @@ def shards_in(storage: Storage) -> Product:
 def _tables_of_split(address: str, data: TableName | None) -> tuple[TableName | None, TableName | None]:
     """The metadata and data tables of a split that shards were made from; as given if the split is not there."""
     try:
-        if is_dictionary(address):
-            found: Any = read_dictionary(address)
-        else:
-            found = SplitFolder.open(address).manifest
+        found = open_split(address).manifest
     except (FormatsError, SchemaError):
         return None, data
     return TableName.parse(found.metadata_table), data or TableName.parse(found.data_table)

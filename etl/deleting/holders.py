@@ -16,9 +16,8 @@ from etl.cassandra.control import Control
 from etl.deleting.plan import DeletePlan
 from etl.errors import ConflictError, EtlError, one_line
 from etl.frames import from_pandas
-from etl.splits.plan import SplitRef
 from etl.splits.taking_part import split_rows
-from formats import SplitFolder, is_dictionary, read_dictionary
+from formats import open_split
 from formats.errors import FormatsError
 from schemas import SchemaError
 
@@ -165,16 +164,14 @@ def _ids_of(spark: SparkSession, candidate: _Candidate, *, plan: DeletePlan) -> 
 
 def _parts(spark: SparkSession, address: str) -> tuple[str, dict[str, DataFrame]]:
     """The metadata table of a split, empty if it is not known; and the ids of its parts by fingerprint."""
-    if not is_dictionary(address):
-        manifest = SplitFolder.open(address).manifest
-        return manifest.metadata_table, {
-            part.fingerprint: split_rows(spark, SplitRef(address, part.index)).select("id") for part in manifest.splits
-        }
-    read, parts = read_dictionary(address), {}
-    for part in read.splits:
-        frame = pd.DataFrame({"id": pd.Series([row.tobytes() for row in part.ids], dtype=object)})
-        parts[part.fingerprint] = from_pandas(spark, frame, "id BINARY")
-    return read.metadata_table or "", parts
+    split, parts = open_split(address), {}
+    for part in split.manifest.splits:
+        if split.storage is None:
+            ids = pd.Series([row.tobytes() for row in split.rows(part.index).ids], dtype=object)
+            parts[part.fingerprint] = from_pandas(spark, pd.DataFrame({"id": ids}), "id BINARY")
+        else:
+            parts[part.fingerprint] = split_rows(spark, split, part.index).select("id")
+    return split.manifest.metadata_table, parts
 
 
 def _check_own(candidate: _Candidate, metadata_table: str) -> None:

@@ -17,7 +17,7 @@ from etl.errors import TableError
 from etl.features.earlier import EarlierMetadata
 from etl.features.history import THEN
 from etl.frames import from_pandas
-from formats import SplitFolder, is_dictionary, read_dictionary
+from formats import open_split
 from schemas import Columns, TableName
 from schemas.tables import LabelType
 
@@ -38,36 +38,32 @@ class ChosenSplit:
     @classmethod
     def open(cls, address: str, index: int) -> "ChosenSplit":
         """Open one split of a split folder or dictionary. Raises `FormatsError`, `SchemaError`, `TableError`."""
-        if is_dictionary(address):
-            found = read_dictionary(address)
-            if index >= len(found.splits):
-                raise TableError(_no_index(address, index, len(found.splits)))
-            part = found.splits[index]
-            ids, labels, fingerprint = part.ids, part.labels, part.fingerprint
-            names: Mapping[int, str] = {}
-            if labels is None:
-                raise TableError(f"Wanted a split dictionary with labels at {address}. Found: one without")
-            tables = TableName.parse(found.data_table), TableName.parse(found.metadata_table)
-            kind, columns, place = found.label_type, found.columns, found.address
-        else:
-            folder = SplitFolder.open(address)
-            manifest = folder.manifest
-            if index >= len(manifest.splits):
-                raise TableError(_no_index(address, index, len(manifest.splits)))
-            rows = folder.rows(index)
-            ids, labels, fingerprint = rows.ids, rows.labels, folder.part(index).fingerprint
-            names, kind, columns, place = manifest.class_names, manifest.label_type, manifest.columns, folder.address
-            tables = TableName.parse(manifest.data_table), TableName.parse(manifest.metadata_table)
+        split = open_split(address)
+        manifest = split.manifest
+        if index >= len(manifest.splits):
+            raise TableError(_no_index(address, index, len(manifest.splits)))
+        rows = split.rows(index)
+        if rows.labels is None:
+            raise TableError(f"Wanted a split dictionary with labels at {address}. Found: one without")
         arrow = pa.table(
             {
-                "id": pa.Array.from_buffers(pa.binary(16), len(ids), [None, pa.py_buffer(ids.tobytes())]).cast(
+                "id": pa.Array.from_buffers(pa.binary(16), len(rows), [None, pa.py_buffer(rows.ids.tobytes())]).cast(
                     "binary"
                 ),
-                "split_label": pa.array(labels, pa.int32()),
-                "position": pa.array(np.arange(len(ids), dtype=np.int64)),
+                "split_label": pa.array(rows.labels, pa.int32()),
+                "position": pa.array(np.arange(len(rows), dtype=np.int64)),
             }
         )
-        return cls(arrow, kind, names, *tables, columns, fingerprint, place)
+        return cls(
+            arrow,
+            manifest.label_type,
+            manifest.class_names,
+            TableName.parse(manifest.data_table),
+            TableName.parse(manifest.metadata_table),
+            manifest.columns,
+            split.part(index).fingerprint,
+            split.address,
+        )
 
     def frame(self, spark: SparkSession) -> DataFrame:
         """``id, split_label, position``."""

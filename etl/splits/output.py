@@ -26,7 +26,8 @@ from formats.origin import code_version, created
 from formats.splits.dictionary import fingerprint_of, read_dictionary, write_dictionary
 from formats.splits.features import FOLDER as FEATURES
 from formats.splits.fingerprint import split_fingerprint
-from formats.splits.folder import SplitFolder, read_manifest
+from formats.splits.folder import read_manifest
+from formats.splits.opening import open_split
 from formats.stores.storage import Storage
 from schemas import FormatVersionError, SchemaError, SplitFile, SplitManifest, SplitPart
 from schemas.manifest import NAME as MANIFEST
@@ -229,10 +230,10 @@ class DictionaryOutput(SplitOutput):
         """Convert the folder to the file, atomically. The fingerprints are those of the file's rows."""
         manifest = super().publish(splits, **published)
         with TemporaryDirectory() as cache:
-            folder = SplitFolder.open(self._storage.address)
+            folder = open_split(self._storage.address)
             rows = [folder.rows(part.index, cache=cache) for part in splits]
             write_dictionary(self._beside, self._name, manifest=manifest, splits=rows)
-            prints = [fingerprint_of(index, of_split.ids, of_split.labels) for index, of_split in enumerate(rows)]
+            prints = [fingerprint_of(index, of_split) for index, of_split in enumerate(rows)]
         for folder_of_killed in self._left:
             self._beside.remove(folder_of_killed)
         parts = [replace(part, fingerprint=text) for part, text in zip(manifest.splits, prints, strict=True)]

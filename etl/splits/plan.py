@@ -245,7 +245,7 @@ class SplitPlan:
             raise ValueError(f"Wanted a seed of 64 bits. Found: {self.seed}")
 
     def _check_stored(self) -> None:
-        from formats.splits.dictionary import is_dictionary  # takes a third of a second to import
+        from formats import is_dictionary  # imports numpy
 
         if not self.has_position:
             raise ValueError("Wanted positions, by which the values of --features are stored. Found: --no-position")

@@ -37,11 +37,12 @@ from etl.splits.taking_part import (
     group_kind,
     is_plain,
     of_others,
-    open_other,
+    open_folder,
     strata_columns,
 )
 from formats.sizes import counted
-from formats.splits.dictionary import MAX_ROWS, is_dictionary
+from formats.splits.dictionary import MAX_ROWS
+from formats.splits.opened import is_dictionary
 from schemas import SplitManifest
 from schemas.features import FeatureView, ViewName
 from schemas.manifest import StoredGroups
@@ -326,7 +327,7 @@ def _ratios(plan: SplitPlan) -> tuple[Fraction, ...]:
         return (Fraction(1),) * plan.folds
     if plan.extend is None:
         return plan.ratios or USUAL_RATIOS
-    manifest = open_other(plan.extend).manifest
+    manifest = open_folder(plan.extend).manifest
     if manifest.options.get("folds"):
         raise TableError(f"Wanted a split to extend at {plan.extend}. Found: folds, whose splits overlap.")
     ratios = plan.ratios or _asked(manifest) or USUAL_RATIOS

@@ -15,9 +15,7 @@ from etl.splits.conditions import meeting
 from etl.splits.leaks import WATCHED
 from etl.splits.metadata import Metadata
 from etl.splits.plan import LABELS, SplitPlan, SplitRef
-from formats import SplitFolder
-from formats.splits.dictionary import is_dictionary
-from formats.stores.storage import Storage
+from formats import OpenSplit, is_dictionary, open_split
 from schemas.manifest import StoredGroups
 
 
@@ -75,13 +73,13 @@ def candidates(spark: SparkSession, metadata: Metadata, *, plan: SplitPlan, by: 
     # The groups of images that conditions leave out count too, and those of images that were deleted.
     everything = metadata.rows.transform(take_part, group_column=plan.group_column, pins=plan.pins, keep=())
     for ref in plan.exclude:
-        others = split_rows(spark, ref)
+        others = split_rows(spark, open_folder(ref.address), ref.index)
         if plan.group_column:
             known = everything.join(others, on="id", how="left_semi").select("group")
             others = known.union(stored_groups(spark, ref, plan=plan, rows=metadata.rows).select("group"))
         part = part.transform(leave_out, others=others)
     if plan.extend:
-        old = split_rows(spark, SplitRef(plan.extend))
+        old = split_rows(spark, open_folder(plan.extend))
         part, everything = (each.transform(stay, old=old) for each in (part, everything))
     if plan.group_column and "fixed" in part.columns:
         places = everything.select("group", "fixed")
@@ -99,10 +97,10 @@ def group_kind(rows: DataFrame, *, plan: SplitPlan) -> str:
 def stored_groups(spark: SparkSession, ref: SplitRef, *, plan: SplitPlan, rows: DataFrame) -> DataFrame:
     """The groups that another split had when it was made: ``group, split``; none if it has no groups of this column."""
     found = small_table(spark, {"group": [], "split": []}, "group BIGINT, split INT")
-    groups = _groups_of(ref, plan=plan, rows=rows)
-    if groups is None:
+    split = open_folder(ref.address)
+    groups, storage = _groups_of(split, plan=plan, rows=rows), split.storage
+    if groups is None or storage is None:
         return found
-    storage = Storage(ref.address)
     for index, files in enumerate(groups.splits):
         if files and ref.index in (None, index):
             read = spark.read.parquet(*(storage.url(file.path) for file in files))
@@ -110,9 +108,9 @@ def stored_groups(spark: SparkSession, ref: SplitRef, *, plan: SplitPlan, rows: 
     return found
 
 
-def _groups_of(ref: SplitRef, *, plan: SplitPlan, rows: DataFrame) -> StoredGroups | None:
+def _groups_of(split: OpenSplit, *, plan: SplitPlan, rows: DataFrame) -> StoredGroups | None:
     """The groups that another split has of the plan's column; hashes of values of another type do not match."""
-    groups = open_other(ref.address).manifest.groups
+    groups = split.manifest.groups
     wanted = (plan.group_column, group_kind(rows, plan=plan))
     return groups if groups is not None and (groups.column, groups.kind) == wanted else None
 
@@ -130,8 +128,7 @@ def dealing_seed(plan: SplitPlan) -> int:
     """
     if not plan.exclude:
         return plan.seed
-    splits = (open_other(ref.address).manifest.splits for ref in plan.exclude)
-    known = sorted({" ".join(part.fingerprint for part in of_other) for of_other in splits})
+    known = sorted({" ".join(open_folder(ref.address).fingerprints) for ref in plan.exclude})
     digest = hashlib.sha256(" ".join([str(plan.seed), *known]).encode()).digest()
     return int.from_bytes(digest[:8], "big", signed=True)
 
@@ -139,45 +136,47 @@ def dealing_seed(plan: SplitPlan) -> int:
 def of_others(spark: SparkSession, rows: DataFrame, *, plan: SplitPlan, metadata: Metadata) -> list[str]:
     """Warn of splits to exclude or extend that are of other tables, or have images that no longer exist."""
     named = [*(ref.address for ref in plan.exclude), *([plan.extend] if plan.extend else [])]
-    made_from = {address: open_other(address).manifest.metadata_table for address in named}
+    opened = {address: open_folder(address) for address in named}
     found = [
-        f"{address} was made from {table}, not from {metadata.metadata_table}"
-        for address, table in made_from.items()
-        if table != str(metadata.metadata_table)
+        f"{address} was made from {split.manifest.metadata_table}, not from {metadata.metadata_table}"
+        for address, split in opened.items()
+        if split.manifest.metadata_table != str(metadata.metadata_table)
     ]
     refs = [*plan.exclude, *([SplitRef(plan.extend)] if plan.extend else [])] if plan.group_column else []
     hint = f". Splits that are made with --group-column {plan.group_column}, of the same type, have them"
     for ref in refs:
-        if _groups_of(ref, plan=plan, rows=metadata.rows) is None:
-            lost = split_rows(spark, ref).join(metadata.rows.select("id"), on="id", how="left_anti").count()
+        split = opened[ref.address]
+        if _groups_of(split, plan=plan, rows=metadata.rows) is None:
+            lost = (
+                split_rows(spark, split, ref.index).join(metadata.rows.select("id"), on="id", how="left_anti").count()
+            )
             if lost:
                 found.append(
                     f"{lost:,} images of {ref} are no longer in {metadata.metadata_table}, and that split does not "
                     f"have their groups: other images of these groups may be anywhere{hint}"
                 )
     if plan.extend:
-        old = split_rows(spark, SplitRef(plan.extend))
+        old = split_rows(spark, opened[plan.extend])
         if gone := old.join(rows.select("id"), on="id", how="left_anti").count():
             found.append(f"{gone:,} images of {plan.extend} are not among the images chosen now")
     return found
 
 
-def open_other(address: str) -> SplitFolder:
-    """Open a split to exclude or extend. Raises `FormatsError`, `TableError`."""
+def open_folder(address: str, *, purpose: str = "to exclude or to extend") -> OpenSplit:
+    """Open a split whose files Spark reads. Raises `FormatsError`, `SchemaError`, `TableError` for a dictionary."""
     if is_dictionary(address):
-        raise TableError(f"Wanted a split folder to exclude or to extend. Found: {address}, a split dictionary.")
-    return SplitFolder.open(address)
+        raise TableError(f"Wanted a split folder {purpose}. Found: {address}, a split dictionary.")
+    return open_split(address)
 
 
-def split_rows(spark: SparkSession, ref: SplitRef) -> DataFrame:
+def split_rows(spark: SparkSession, split: OpenSplit, index: int | None = None) -> DataFrame:
     """The images of a split folder, or of one of its splits: ``id, split``. Raises `FormatsError`, `TableError`."""
-    folder = open_other(ref.address)
-    parts = folder.manifest.splits
-    if ref.index is not None and ref.index >= len(parts):
-        raise TableError(f"Wanted split {ref.index} of {folder.address}. Found: splits 0 to {len(parts) - 1}.")
-    storage = Storage(ref.address)
+    parts = split.manifest.splits
+    if index is not None and index >= len(parts):
+        raise TableError(f"Wanted split {index} of {split.address}. Found: splits 0 to {len(parts) - 1}.")
+    assert split.storage is not None
     found = small_table(spark, {"id": [], "split": []}, "id BINARY, split INT")
-    for part in parts if ref.index is None else [parts[ref.index]]:
-        if paths := [storage.url(file.path) for file in part.files]:
+    for part in parts if index is None else [parts[index]]:
+        if paths := [split.storage.url(file.path) for file in part.files]:
             found = found.union(spark.read.parquet(*paths).select("id", F.lit(part.index).alias("split")))
     return found

@@ -23,10 +23,9 @@ from etl.features.history import THEN, metadata_as_of, states_at
 from etl.features.relabelling import versions_of, with_labels
 from etl.frames import kept, small_table
 from etl.splits.positions import added_up, fingerprint_sums
-from formats import SplitFolder
-from formats.splits.dictionary import is_dictionary
+from etl.splits.taking_part import open_folder
 from formats.splits.fingerprint import split_fingerprint
-from formats.stores.storage import Storage
+from formats.splits.opened import OpenSplit
 from schemas import SchemaError, SplitManifest, SplitPart, TableName
 from schemas.features import ViewName
 
@@ -123,16 +122,14 @@ def run(spark: SparkSession, *, address: str) -> SplitChanges:
         FormatsError: There is no split.
     """
     started = time.monotonic()
-    if is_dictionary(address):
-        raise TableError(f"Wanted a split folder for --split. Found: {address}, a split dictionary.")
     try:
-        folder = SplitFolder.open(address)
+        split = open_folder(address, purpose="for --split")
     except SchemaError as error:
         raise TableError(str(error)) from None
-    manifest, storage = folder.manifest, Storage(address)
+    manifest = split.manifest
     with ExitStack() as stack:
         control = stack.enter_context(Control.from_spark(spark))
-        damaged, images = _read_split(spark, storage, manifest)
+        damaged, images = _read_split(spark, split)
         images = kept(images, stack=stack)
         changed, unchecked = _compare(spark, control, images, manifest=manifest)
         changed = kept(changed, stack=stack)
@@ -143,7 +140,7 @@ def run(spark: SparkSession, *, address: str) -> SplitChanges:
         changes += [_change(row, times.get(row["run"]), names=manifest.class_names) for row in first]
         counts = {**counted, **({FILES: len(damaged)} if damaged else {})}
         return SplitChanges(
-            split=folder.address,
+            split=split.address,
             metadata_table=manifest.metadata_table,
             images=images.count(),
             sequence=manifest.sequence,
@@ -155,9 +152,10 @@ def run(spark: SparkSession, *, address: str) -> SplitChanges:
         )
 
 
-def _read_split(spark: SparkSession, storage: Storage, manifest: SplitManifest) -> tuple[list[str], DataFrame]:
+def _read_split(spark: SparkSession, split: OpenSplit) -> tuple[list[str], DataFrame]:
     """Compare files with fingerprints; returns what is wrong, and the images: ``id, label``, each once."""
-    damaged = []
+    assert split.storage is not None
+    storage, manifest, damaged = split.storage, split.manifest, []
     found = small_table(spark, {"id": [], "label": []}, "id BINARY, label INT")
     for part in manifest.splits:
         if missing := [file.path for file in part.files if not storage.exists(file.path)]:

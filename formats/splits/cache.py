@@ -18,7 +18,6 @@ import os
 import shutil
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -28,6 +27,7 @@ from numpy.typing import NDArray
 
 from formats.durability import sync, sync_files
 from formats.errors import FormatsError, StorageError
+from formats.splits.opened import SplitRows
 from schemas.splits import ID_BYTES
 
 Layout: TypeAlias = Mapping[str, tuple[tuple[int, ...], Any]]
@@ -37,24 +37,6 @@ Arrays: TypeAlias = dict[str, NDArray[Any]]
 
 Fill: TypeAlias = Callable[[NDArray[np.uint8], NDArray[np.int32]], None]
 """Writes all ids, uint8 ``(n, 16)``, and labels, int32 ``(n,)``, into arrays of zeros, or raises."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SplitRows:
-    """The rows of one split in the order of ``position``.
-
-    Both arrays are read-only and memory-mapped, so opening takes no memory and the ranks of a host share pages.
-
-    Attributes:
-        ids: UUIDs, uint8 ``(n, 16)``, big-endian.
-        labels: Class numbers, int32 ``(n,)``.
-    """
-
-    ids: NDArray[np.uint8]
-    labels: NDArray[np.int32]
-
-    def __len__(self) -> int:
-        return len(self.labels)
 
 
 def cache_folder() -> Path:
@@ -91,7 +73,7 @@ def cached_rows(cache: str | os.PathLike[str] | None, *, fingerprint: str, rows:
     found = cached_arrays(
         cache, fingerprint=fingerprint, layout=layout, fill=lambda arrays: fill(arrays["ids"], arrays["labels"])
     )
-    return SplitRows(found["ids"], found["labels"])
+    return SplitRows(np.asarray(found["ids"]), np.asarray(found["labels"]))
 
 
 def cached_arrays(

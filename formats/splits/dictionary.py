@@ -15,18 +15,17 @@ A pickle is a program. `formats.splits.pickles` runs it without access to anythi
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from formats.errors import DamagedError, FormatsError, NotASplitError
-from formats.splits.cache import SplitRows
 from formats.splits.fingerprint import row_sums, split_fingerprint
+from formats.splits.opened import OpenSplit, SplitRows, counts_of, held_split
 from formats.splits.pickles import Array, Scalar, load_pickle
 from formats.stores.storage import Storage
-from schemas import Columns, SplitManifest
+from schemas import Columns, SplitManifest, SplitPart
 from schemas.splits import ID_BYTES
 
 MAX_ROWS = 20_000_000
@@ -35,51 +34,6 @@ MAX_ROWS = 20_000_000
 _Part: TypeAlias = bytes | memoryview
 
 _CHUNK = 65_536
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class DictionaryRows:
-    """The rows of one split in its order, read-only.
-
-    Attributes:
-        ids: UUIDs, uint8 ``(n, 16)``, big-endian.
-        labels: Class numbers, int32 ``(n,)``; None if they are not known.
-        fingerprint: That of `formats.splits.fingerprint` with seed 0, and label -1 where labels are not known.
-    """
-
-    ids: NDArray[np.uint8]
-    labels: NDArray[np.int32] | None
-    fingerprint: str
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SplitDictionary:
-    """The contents of a split dictionary.
-
-    Attributes:
-        address: The address of the file.
-        data_table: The table of the images, as ``keyspace.table``.
-        columns: The names of the id, label and data columns.
-        label_type: "int" for class numbers, "blob" for masks, "multi" for label arrays, "none".
-        num_classes: The number of classes.
-        splits: The splits.
-    """
-
-    address: str
-    data_table: str
-    metadata_table: str
-    columns: Columns
-    label_type: str
-    num_classes: int
-    splits: tuple[DictionaryRows, ...] = field(repr=False)
-
-
-def is_dictionary(address: str | os.PathLike[str]) -> bool:
-    """Whether an address is that of a split dictionary: its name ends with ``.pckl`` or ``.pkl``, in any case."""
-    return os.fspath(address).rstrip("/").lower().endswith((".pckl", ".pkl"))
 
 
 def write_dictionary(storage: Storage, name: str, *, manifest: SplitManifest, splits: Sequence[SplitRows]) -> None:
@@ -99,7 +53,7 @@ def write_dictionary(storage: Storage, name: str, *, manifest: SplitManifest, sp
         DamagedError: An image has two labels.
     """
     ids = np.concatenate([np.empty((0, ID_BYTES), np.uint8), *(rows.ids for rows in splits)])
-    labels = np.concatenate([np.empty(0, np.int32), *(rows.labels for rows in splits)])
+    labels = np.concatenate([np.empty(0, np.int32), *(rows.numbers for rows in splits)])
     first = _first_places(ids)
     is_first = first == np.arange(len(ids))
     if (images := int(is_first.sum())) > MAX_ROWS:
@@ -179,7 +133,7 @@ def _first_places(ids: NDArray[np.uint8]) -> NDArray[np.int64]:
     return first
 
 
-def read_dictionary(address: str | os.PathLike[str]) -> SplitDictionary:
+def read_dictionary(address: str | os.PathLike[str]) -> OpenSplit:
     """Read a split dictionary at a local path or address, ours or another tool's.
 
     It may have arrays of numbers and of UUIDs, containers, numbers and strings. Nothing else that it names is imported
@@ -202,7 +156,7 @@ def read_dictionary(address: str | os.PathLike[str]) -> SplitDictionary:
         raise type(error)(f"Wanted a split dictionary at {place}. Found: {error}. Make it again.") from None
 
 
-def _checked(found: Mapping[Any, Any], address: str) -> SplitDictionary:
+def _checked(found: Mapping[Any, Any], address: str) -> OpenSplit:
     texts = ("data_table", "data_id_col", "data_label_col", "metadata_table", "data_col", "label_type")
     if missing := [key for key in (*texts, "row_keys", "split", "num_classes") if key not in found]:
         raise NotASplitError(f"a dictionary without {', '.join(missing)}")
@@ -215,15 +169,22 @@ def _checked(found: Mapping[Any, Any], address: str) -> SplitDictionary:
         raise DamagedError("split that is not a list of arrays")
     ids = _ids(found["row_keys"])
     labels = _labels(found["labels"], rows=len(ids)) if "labels" in found else None
-    return SplitDictionary(
-        address=address,
+    columns = Columns(id=found["data_id_col"], label=found["data_label_col"], data=found["data_col"])
+    splits = [_rows(index, part, ids, labels) for index, part in enumerate(found["split"])]
+    return held_split(
+        address,
+        [(_part(index, rows, label_type=found["label_type"]), rows) for index, rows in enumerate(splits)],
+        num_classes=classes,
+        label_type=found["label_type"],
         data_table=found["data_table"],
         metadata_table=found["metadata_table"],
-        columns=Columns(id=found["data_id_col"], label=found["data_label_col"], data=found["data_col"]),
-        label_type=found["label_type"],
-        num_classes=classes,
-        splits=tuple(_rows(index, part, ids, labels) for index, part in enumerate(found["split"])),
+        columns=columns,
     )
+
+
+def _part(index: int, rows: SplitRows, *, label_type: str) -> SplitPart:
+    counts = {} if rows.labels is None or label_type != "int" else counts_of(rows.labels)
+    return SplitPart(index=index, rows=len(rows), counts=counts, fingerprint=fingerprint_of(index, rows), files=())
 
 
 def _ids(keys: object) -> NDArray[np.uint8]:
@@ -251,7 +212,7 @@ def _labels(labels: object, *, rows: int) -> NDArray[np.int32]:
     return numbers.astype(np.int32)
 
 
-def _rows(index: int, part: object, ids: NDArray[np.uint8], labels: NDArray[np.int32] | None) -> DictionaryRows:
+def _rows(index: int, part: object, ids: NDArray[np.uint8], labels: NDArray[np.int32] | None) -> SplitRows:
     numbers = part.numbers if isinstance(part, Array) else None
     if numbers is None or (numbers.dtype.kind not in "iu" and numbers.size):  # numpy's empty array is one of floats
         raise DamagedError(f"split {index} that is not an array of integers")
@@ -260,22 +221,21 @@ def _rows(index: int, part: object, ids: NDArray[np.uint8], labels: NDArray[np.i
     places = numbers.astype(np.int64)
     if np.bincount(places).max(initial=0) > 1:
         raise DamagedError(f"duplicate rows in split {index}")
-    own_ids, own_labels = ids[places], np.full(len(places), -1, np.int32) if labels is None else labels[places]
-    own_ids.flags.writeable = own_labels.flags.writeable = False
-    fingerprint = fingerprint_of(index, own_ids, own_labels)
-    return DictionaryRows(own_ids, None if labels is None else own_labels, fingerprint)
+    rows = SplitRows(ids[places], None if labels is None else labels[places])
+    for column in (rows.ids, rows.numbers):
+        column.flags.writeable = False
+    return rows
 
 
-def fingerprint_of(index: int, ids: NDArray[np.uint8], labels: NDArray[np.int32]) -> str:
+def fingerprint_of(index: int, rows: SplitRows) -> str:
     """The fingerprint of a split in a dictionary: with seed 0, places as positions, and label -1 where unknown.
 
     Args:
         index: The number of the split.
-        ids: UUIDs, uint8 ``(n, 16)``.
-        labels: Class numbers, int32 ``(n,)``, or None.
+        rows: Its rows.
 
     Returns:
         64 hexadecimal digits.
     """
-    sums = row_sums(ids, labels, np.arange(len(ids), dtype=np.int64))
-    return split_fingerprint(seed=0, index=index, rows=len(ids), sums=sums)
+    sums = row_sums(rows.ids, rows.numbers, np.arange(len(rows), dtype=np.int64))
+    return split_fingerprint(seed=0, index=index, rows=len(rows), sums=sums)

@@ -10,7 +10,6 @@ blobs may have some.
 """
 
 import os
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import sha256
@@ -26,6 +25,7 @@ from formats.errors import DamagedError, StorageError
 from formats.hashing import xxhash64
 from formats.splits.cache import cached_arrays
 from formats.splits.fingerprint import AFTER_SEEDS
+from formats.splits.opened import OpenSplit
 from formats.stores.storage import Storage
 from schemas import SplitFile, SplitPart
 from schemas.features import vector_length
@@ -172,9 +172,25 @@ class FieldFiles:
         )
 
 
-def find_field(features: Sequence[StoredFeature], name: str) -> StoredFeature | None:
-    """The feature with a field of this name, if there is one."""
-    return next((one for one in features if name in one.fields), None)
+def field_files(split: OpenSplit, index: int, name: str) -> FieldFiles | None:
+    """The files of a field of a feature for one split.
+
+    Args:
+        split: The splits.
+        index: The number of the split.
+        name: The name of the field.
+
+    Returns:
+        The files; None if the split was made without this field.
+
+    Raises:
+        IndexError: There is no such split.
+    """
+    part = split.part(index)
+    stored = next((one for one in split.manifest.stored_features if name in one.fields), None)
+    if stored is None or split.storage is None:
+        return None
+    return FieldFiles(storage=split.storage, part=part, stored=stored, field=name)
 
 
 def _array(column: pa.Array, kind: str) -> NDArray[Any]:

@@ -25,9 +25,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from formats.errors import DamagedError, NotASplitError, StorageError
-from formats.splits.cache import SplitRows, cached_rows
-from formats.splits.features import FieldFiles, find_field
+from formats.splits.cache import cached_rows
 from formats.splits.fingerprint import row_sums, split_fingerprint
+from formats.splits.opened import OpenSplit, SplitRows
 from formats.splits.seeded_order import SeededOrder
 from formats.stores.storage import Storage
 from schemas import SchemaError, SplitFile, SplitManifest, SplitPart
@@ -41,60 +41,15 @@ _THREADS = min(4, os.cpu_count() or 1)
 """Files that are read at the same time. Each takes memory for a row group."""
 
 
-class SplitFolder:
-    """A published split folder: its manifest, and the rows of each split."""
+class FolderRows:
+    """The rows in the files of a split folder."""
 
     def __init__(self, storage: Storage, manifest: SplitManifest) -> None:
         self._storage = storage
-        self.manifest = manifest
+        self._manifest = manifest
 
-    @classmethod
-    def open(cls, address: str | os.PathLike[str]) -> "SplitFolder":
-        """Read the manifest at a local path or address.
-
-        Raises `NotASplitError` if there is none, `schemas.FormatVersionError` for a newer format.
-        """
-        storage = Storage(address)
-        for name in MANIFESTS:
-            try:
-                return cls(storage, read_manifest(storage, name))
-            except (FileNotFoundError, NotADirectoryError):
-                pass
-        folder, _, name = storage.address.rpartition("/")
-        if name in MANIFESTS and folder:
-            raise NotASplitError(f"Wanted a split folder. Found: {storage.address}. Did you mean {folder}?")
-        raise NotASplitError(
-            f"Wanted a split folder at {storage.address}. Found: no {MANIFESTS[0]} there. Make one with jobs/split.py."
-        )
-
-    @property
-    def address(self) -> str:
-        """The address of the folder, for messages."""
-        return self._storage.address
-
-    def part(self, index: int) -> SplitPart:
-        """The manifest's entry for one split. Raises IndexError."""
-        splits = self.manifest.splits
-        if not 0 <= index < len(splits):
-            raise IndexError(f"Wanted a split from 0 to {len(splits) - 1} of {self.address}. Found: {index}")
-        return splits[index]
-
-    def rows(self, index: int, *, cache: str | os.PathLike[str] | None = None) -> SplitRows:
-        """The rows of one split. They are compared with the fingerprint when they are first read on this host.
-
-        Args:
-            index: The number of the split.
-            cache: The folder of opened splits; None for the default.
-
-        Returns:
-            Ids and labels by position.
-
-        Raises:
-            IndexError: There is no such split.
-            DamagedError: Files and manifest disagree.
-            StorageError: The storage does not answer, or the cache cannot be written.
-        """
-        part = self.part(index)
+    def rows(self, part: SplitPart, *, cache: str | os.PathLike[str] | None) -> SplitRows:
+        """The rows of one split, from the cache."""
 
         def fill(ids: NDArray[np.uint8], labels: NDArray[np.int32]) -> None:
             with ThreadPoolExecutor(_THREADS) as pool:
@@ -102,24 +57,10 @@ class SplitFolder:
 
         return cached_rows(cache, fingerprint=part.fingerprint, rows=part.rows, fill=fill)
 
-    def find(self, index: int, image_id: bytes) -> tuple[int, int | None] | None:
-        """Look for an image in the files of one split, without opening the split.
-
-        Args:
-            index: The number of the split.
-            image_id: The id, 16 bytes.
-
-        Returns:
-            The image's label, and its position or None if the files have no positions; None if it is not there.
-
-        Raises:
-            IndexError: There is no such split.
-            DamagedError: A file cannot be read.
-            StorageError: The storage does not answer.
-        """
-        part = self.part(index)
+    def find(self, part: SplitPart, image_id: bytes) -> tuple[int | None, int | None] | None:
+        """The label and position of an image in the files of one split."""
         wanted = np.frombuffer(image_id, dtype=np.uint64)
-        names = ["id", "label", *(["position"] if self.manifest.has_position else [])]
+        names = ["id", "label", *(["position"] if self._manifest.has_position else [])]
         for file in part.files:
             for ids, labels, *positions in self._batches(part, file, names):
                 halves = ids.view(np.uint64)
@@ -129,22 +70,11 @@ class SplitFolder:
                     return int(labels[row]), int(positions[0][row]) if positions else None
         return None
 
-    def feature(self, index: int, field: str) -> FieldFiles | None:
-        """The files of a numeric field of a feature for one split; None if the split was made without it.
-
-        Raises IndexError.
-        """
-        stored = find_field(self.manifest.stored_features, field)
-        part = self.part(index)
-        if stored is None:
-            return None
-        return FieldFiles(storage=self._storage, part=part, stored=stored, field=field)
-
     def _fill(
         self, ids: NDArray[np.uint8], labels: NDArray[np.int32], part: SplitPart, pool: ThreadPoolExecutor
     ) -> None:
         """Put the rows of a split at their positions, with memory for one batch of each file that is being read."""
-        order = None if self.manifest.has_position else SeededOrder(part.rows, seed=self.manifest.seed)
+        order = None if self._manifest.has_position else SeededOrder(part.rows, seed=self._manifest.seed)
         if order is not None:
             for _ in pool.map(lambda file: self._count(part, file, order), part.files):
                 pass
@@ -153,7 +83,7 @@ class SplitFolder:
         rows, first, second = 0, 0, 0
         for more in pool.map(lambda file: self._put(ids, labels, part, file, order), part.files):
             rows, first, second = rows + more[0], first + more[1], second + more[2]
-        found = split_fingerprint(seed=self.manifest.seed, index=part.index, rows=rows, sums=(first, second))
+        found = split_fingerprint(seed=self._manifest.seed, index=part.index, rows=rows, sums=(first, second))
         if rows != part.rows or found != part.fingerprint:
             raise DamagedError(self._disagree(part, f"{rows} rows of fingerprint {found}"))
         if order is not None:
@@ -200,10 +130,31 @@ class SplitFolder:
             raise DamagedError(self._disagree(part, f"{file.path} cannot be read ({error})")) from error
 
     def _disagree(self, part: SplitPart, found: str) -> str:
+        place = f"split {part.index} of {self._storage.address}"
         return (
-            f"Wanted {part.rows} rows of fingerprint {part.fingerprint} in split {part.index} of {self.address}. "
+            f"Wanted {part.rows} rows of fingerprint {part.fingerprint} in {place}. "
             f"Found: {found}. Its files have changed since it was made. Make the split again."
         )
+
+
+def read_folder(address: str | os.PathLike[str]) -> OpenSplit:
+    """Read the manifest of a split folder at a local path or address.
+
+    Raises `NotASplitError` if there is none, `schemas.FormatVersionError` for a newer format.
+    """
+    storage = Storage(address)
+    for name in MANIFESTS:
+        try:
+            manifest = read_manifest(storage, name)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        return OpenSplit(storage.address, manifest, FolderRows(storage, manifest), storage)
+    folder, _, name = storage.address.rpartition("/")
+    if name in MANIFESTS and folder:
+        raise NotASplitError(f"Wanted a split folder. Found: {storage.address}. Did you mean {folder}?")
+    raise NotASplitError(
+        f"Wanted a split folder at {storage.address}. Found: no {MANIFESTS[0]} there. Make one with jobs/split.py."
+    )
 
 
 def read_manifest(storage: Storage, name: str) -> SplitManifest:

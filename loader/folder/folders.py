@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 
 from formats.image_names import HIDDEN, OUTSIDE, is_hidden, left_out
 from formats.splits.fingerprint import row_sums, split_fingerprint
+from formats.splits.opened import SplitRows, counts_of, held_split
 from formats.splits.seeded_order import SeededOrder
 from loader.errors import OptionError, SplitError
 from loader.folder.levels import ClassLevel, check_class_level, check_levels
-from loader.splits import Split, counts_of
-from schemas import Columns
+from loader.splits import Split
+from schemas import SplitPart
 from schemas.identity import image_ids
 
 log = logging.getLogger(__name__)
@@ -121,20 +122,12 @@ def _in_order(
         order.sort(sorted_ids[piece], numbers[piece])
     by_position = labels[numbers]
     sums = row_sums(sorted_ids, by_position, np.arange(rows, dtype=np.int64))
-    return Folder(
-        ids=sorted_ids,
-        labels=by_position,
-        index=0,
-        num_classes=len(classes),
-        class_names=dict(enumerate(map(os.fsdecode, classes))),
-        counts=counts_of(labels),
-        data_table="",
-        metadata_table="",
-        columns=Columns(),
-        fingerprint=split_fingerprint(seed=seed, index=0, rows=rows, sums=sums),
-        address=address,
-        paths=[paths[one] for one in numbers],
-    )
+    fingerprint = split_fingerprint(seed=seed, index=0, rows=rows, sums=sums)
+    part = SplitPart(index=0, rows=rows, counts=counts_of(labels), fingerprint=fingerprint, files=())
+    by_id = SplitRows(sorted_ids, by_position)
+    names = dict(enumerate(map(os.fsdecode, classes)))
+    opened = held_split(address, [(part, by_id)], num_classes=len(classes), class_names=names)
+    return Folder(opened, 0, by_id, data_table="", paths=[paths[one] for one in numbers])
 
 
 def _classes(root: bytes, skipped: Counter[str]) -> list[bytes]:

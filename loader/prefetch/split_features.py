@@ -2,18 +2,17 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from formats import FormatsError
+from formats.splits.opened import OpenSplit
 from loader.errors import OptionError, SplitError
 from loader.options import check_names
 from loader.splits import Split
-
-if TYPE_CHECKING:
-    from formats.splits.folder import SplitFolder
-    from schemas import SplitManifest
+from schemas import SchemaError, SplitManifest
 
 
 def open_features(split: Split, names: Sequence[str]) -> dict[str, NDArray[Any]]:
@@ -36,14 +35,12 @@ def open_features(split: Split, names: Sequence[str]) -> dict[str, NDArray[Any]]
     names = check_names("features", names)
     if not names:
         return {}
-    # These take a third of a second to import.
-    from formats import FormatsError, SplitFolder, is_dictionary
-    from schemas import SchemaError
-
-    if not split.is_opened or is_dictionary(split.address):
+    if split.opened.storage is None:
         raise OptionError(f"Wanted a split folder, which can have features. Found: {split!r}")
+    from formats.splits.opening import open_split  # imports Arrow, a third of a second
+
     try:
-        folder = SplitFolder.open(split.address)
+        folder = open_split(split.address)
         if folder.part(split.index).fingerprint != split.fingerprint:
             raise SplitError(
                 f"Wanted the split {split.address}, index {split.index}, with the fingerprint {split.fingerprint}, as "
@@ -59,10 +56,10 @@ def gathered(columns: Mapping[str, NDArray[Any]], positions: NDArray[np.int64]) 
     return {name: np.asarray(column[positions]) for name, column in columns.items()}
 
 
-def _values(folder: "SplitFolder", index: int, name: str, cache: str | os.PathLike[str] | None) -> NDArray[Any]:
-    from formats.splits.features import is_numeric
+def _values(folder: OpenSplit, index: int, name: str, cache: str | os.PathLike[str] | None) -> NDArray[Any]:
+    from formats.splits.features import field_files, is_numeric  # imports Arrow, a third of a second
 
-    found = folder.feature(index, name)
+    found = field_files(folder, index, name)
     if found is None:
         raise OptionError(_lacking(folder.address, folder.manifest, name))
     if not is_numeric(found.kind):
@@ -73,7 +70,7 @@ def _values(folder: "SplitFolder", index: int, name: str, cache: str | os.PathLi
     return np.asarray(found.values(cache=cache))
 
 
-def _lacking(address: str, manifest: "SplitManifest", name: str) -> str:
+def _lacking(address: str, manifest: SplitManifest, name: str) -> str:
     there = [f"{field} ({one.view})" for one in manifest.stored_features for field in one.fields]
     views = [one.view for one in manifest.stored_features]
     view = next((one for one in views if one.partition("@")[0] == name), None)

@@ -10,10 +10,11 @@ import numpy as np
 
 from formats import StorageError
 from formats.retries import Retries
+from formats.splits.opened import SplitRows, held_split
 from loader.errors import ShardError, SplitError, UnreachableError
 from loader.s3.client import Client, told
 from loader.splits import Split
-from schemas import Columns, SchemaError
+from schemas import SchemaError, SplitPart
 from schemas.shards import NAME, Shard, ShardManifest
 
 if TYPE_CHECKING:
@@ -130,24 +131,16 @@ def shards_in(client: Client, bucket: str, folder: str) -> Shards:
         raise told(error) from None
     except (SchemaError, UnicodeDecodeError) as error:
         raise SplitError(str(error)) from None
-    return Shards(
-        ids=np.empty((0, 16), dtype=np.uint8),
-        labels=None,
-        index=0,
+    rows = SplitRows(np.empty((0, 16), dtype=np.uint8), None)
+    part = SplitPart(0, manifest.samples, manifest.counts, manifest.fingerprint, ())
+    opened = held_split(
+        storage.address,
+        [(part, rows)],
         num_classes=manifest.num_classes,
         class_names=manifest.class_names,
-        counts=manifest.counts,
-        data_table="",
-        metadata_table="",
-        columns=Columns(),
-        fingerprint=manifest.fingerprint,
-        address=storage.address,
         label_type=manifest.label_type,
-        client=client,
-        bucket=bucket,
-        folder=folder,
-        manifest=manifest,
     )
+    return Shards(opened, 0, rows, data_table="", client=client, bucket=bucket, folder=folder, manifest=manifest)
 
 
 def _difference(storage: "Storage", shard: "Shard") -> str | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from formats import SplitFolder
+from formats import open_split
 from imagestrata.devstack import archive
 from imagestrata.devstack.servers.cassandra import Cassandra
 from tests.support.pictures import picture
@@ -72,4 +72,4 @@ def test_ingest_and_split_run_from_the_zip_alone(
     )
     out = tmp_path / "splits"
     assert "split 12 images of 2 classes into 10 + 2" in submit("split.py", "-r", "5,1", "-o", str(out))
-    assert len(SplitFolder.open(out).rows(1, cache=tmp_path / "cache")) == 2
+    assert len(open_split(out).rows(1, cache=tmp_path / "cache")) == 2

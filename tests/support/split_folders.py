@@ -3,8 +3,9 @@
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,10 +14,14 @@ from numpy.typing import NDArray
 
 from formats.splits.features import field_fingerprint, is_numeric, value_sums
 from formats.splits.fingerprint import row_sums, split_fingerprint
+from formats.splits.opened import HeldRows, SplitRows
 from schemas import Columns, SplitFile, SplitManifest, SplitPart
 from schemas.features import vector_length
 from schemas.manifest import NAME, FeaturePart, StoredFeature
 from schemas.splits import ARROW_SCHEMA
+
+if TYPE_CHECKING:
+    import loader
 
 Rows = tuple[Sequence[uuid.UUID], Sequence[int]]
 """The ids and the labels of one split, by position."""
@@ -90,6 +95,14 @@ def write_split_folder(
 
 
 _ARROW = {"boolean": pa.bool_(), "int": pa.int32(), "bigint": pa.int64(), "float": pa.float32(), "double": pa.float64()}
+
+
+def without_labels(split: "loader.Split", *, label_type: str = "int") -> "loader.Split":
+    """The split as another tool's dictionary, in memory: labels are read with the images."""
+    rows = SplitRows(np.array(split.ids), None)
+    manifest = replace(split.opened.manifest, label_type=label_type)
+    opened = replace(split.opened, manifest=manifest, contents=HeldRows((rows,)), storage=None)
+    return replace(split, opened=opened, rows=rows, is_opened=False)
 
 
 def _write_feature(

@@ -26,7 +26,7 @@ from etl.sources.plan import SourcePlan
 from etl.splits import splitting
 from etl.splits.plan import SplitPlan
 from etl.verify.plan import VerifyPlan
-from formats import SplitFolder
+from formats import open_split
 from imagestrata.devstack.servers.cassandra import Cassandra
 from jobs import delete as job
 from jobs import ingest as ingest_job
@@ -67,7 +67,7 @@ def test_deleted_images_are_gone_from_everywhere_and_stay_away(
     folder, cache = str(tmp_path / "split"), str(tmp_path / "cache")
     splitting.run(spark, plan=SplitPlan(**tables, out=folder, ratios=(3, 1), metadata_out=cache))
     old = str(shutil.copytree(cache, tmp_path / "old"))
-    prints = [part.fingerprint for part in SplitFolder.open(folder).manifest.splits]
+    prints = [part.fingerprint for part in open_split(folder).manifest.splits]
     document = json.dumps({"address": folder, "metadata_table": f"{keyspace}.metadata", "fingerprint": prints})
     pinned = registry.Entry(kind="split", name="s", version=1, document=document, tags={"pinned": "true"})
     registry.register(control, pinned, keyspace=keyspace)

@@ -22,7 +22,7 @@ from etl.splits import splitting
 from etl.splits.plan import SplitPlan
 from etl.splits.report import SplitReport
 from etl.verify import split_changes
-from formats import SplitFolder
+from formats import open_split
 from jobs import relabel
 from schemas import TableName, image_id
 from schemas.features import ViewName
@@ -53,7 +53,7 @@ class Table:
 
     def labels_in(self, name: str) -> tuple[dict[str, str], int | None]:
         """The class of each image in a split, and its run."""
-        found = SplitFolder.open(self.folder / name)
+        found = open_split(self.folder / name)
         rows = found.rows(0, cache=self.folder / "cache")
         ids = {self.id(one): one for one in "abcdef"}
         names = found.manifest.class_names

@@ -11,7 +11,7 @@ from etl.cassandra.control import Control
 from etl.errors import TableError
 from etl.splits import splitting
 from etl.splits.plan import SplitPlan
-from formats import SplitFolder
+from formats import open_split
 from schemas import image_id
 from schemas.features import ViewName
 from tests.support.features import FUNCTIONS, featurize, ingest, tables_of
@@ -32,7 +32,7 @@ def test_splits_choose_by_features_of_the_bytes_that_images_have_now(
         splitting.run(spark, plan=plan)
     featurize(spark, keyspace, f"red={FUNCTIONS}:redness", "brightness")
     report = splitting.run(spark, plan=plan)
-    folder = SplitFolder.open(tmp_path / "split")
+    folder = open_split(tmp_path / "split")
     assert folder.manifest.features == ("red@v1",)
     ids = {bytes(one) for one in folder.rows(0, cache=tmp_path / "cache").ids}
     assert ids == {image_id(keyspace, b"", f"a/{seed}.png".encode()).bytes for seed in range(4, 8)}
@@ -44,6 +44,6 @@ def test_splits_choose_by_features_of_the_bytes_that_images_have_now(
         splitting.run(spark, plan=again)
     featurize(spark, keyspace, "red")
     splitting.run(spark, plan=again)
-    assert SplitFolder.open(tmp_path / "again").manifest.splits[0].rows == 5
+    assert open_split(tmp_path / "again").manifest.splits[0].rows == 5
     with pytest.raises(TableError, match=r"Wanted values of red@v7 .* Found: none"):
         splitting.run(spark, plan=replace(plan, out=str(tmp_path / "x"), features=(ViewName("red", 7),)))

@@ -15,7 +15,7 @@ from etl.features.report import ViewCounts
 from etl.features.views import registered_views
 from etl.splits import splitting
 from etl.splits.plan import SplitPlan
-from formats import SplitFolder
+from formats import OpenSplit, open_split
 from schemas import image_id
 from schemas.features import ViewName
 from tests.support import onnx_models
@@ -67,10 +67,10 @@ def test_onnx_models_by_file(spark: SparkSession, control: Control, tables: str,
 
 
 def test_on_demand_views_and_old_values(spark: SparkSession, control: Control, tables: str, tmp_path: Path) -> None:
-    def split(out: str, **options: object) -> SplitFolder:
+    def split(out: str, **options: object) -> OpenSplit:
         plan = SplitPlan(**tables_of(tables), out=str(tmp_path / out), ratios=(1,))
         splitting.run(spark, plan=replace(plan, **options))  # type: ignore[arg-type]
-        return SplitFolder.open(tmp_path / out)
+        return open_split(tmp_path / out)
 
     red, total = f"red={FUNCTIONS}:redness", "big=sql:CASE WHEN red > 100 THEN size_width * bytes END"
     with pytest.raises(FunctionError, match=r"Found: red, size_width\. Compute a view first"):

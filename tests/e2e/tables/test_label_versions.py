@@ -16,7 +16,7 @@ from etl.ingest.plan import IngestPlan
 from etl.sources.plan import SourcePlan
 from etl.splits import splitting
 from etl.splits.plan import SplitPlan
-from formats import SplitFolder
+from formats import open_split
 from jobs import relabel as job
 from schemas import image_id
 from schemas.features import ViewName
@@ -43,7 +43,7 @@ def labels(spark: SparkSession, keyspace: str, folder: Path, view: str | None) -
     plan = SplitPlan(**tables_of(keyspace), out=str(folder), ratios=(1,), label_view=named)
     report = splitting.run(spark, plan=plan)
     assert any("split.py --label-view label takes them" in one for one in report.warnings) == (view is None)
-    found = SplitFolder.open(folder)
+    found = open_split(folder)
     assert found.manifest.label_view == view
     rows = found.rows(0, cache=folder.parent / "cache")
     by_id = {

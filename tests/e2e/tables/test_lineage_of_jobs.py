@@ -21,7 +21,7 @@ from etl.catalog.products import product_at, register_product
 from etl.errors import TableError
 from etl.shards.plan import ShardPlan
 from etl.splits.plan import SplitPlan
-from formats import SplitFolder
+from formats import OpenSplit, open_split
 from imagestrata.cli import main
 from jobs import shard, split
 from schemas import TableName, image_id
@@ -32,7 +32,7 @@ from tests.support.features import ingest, tables_of
 from tests.support.trees import picture, plant
 
 
-def write_model(place: Path, folder: SplitFolder) -> None:
+def write_model(place: Path, folder: OpenSplit) -> None:
     """A checkpoint and its record, as train.py writes them."""
     place.write_bytes(b"weights")
     cache = place.parent / "opened"
@@ -58,7 +58,7 @@ def test_what_jobs_make_is_registered_and_can_be_followed_back_and_forward(
     where = ["--host", ",".join(control.cluster.hosts), "--port", str(control.cluster.port)]
     assert main(["registry", "add", str(place), *where]) == 0  # the same split: registered once
     shard.run(spark, plan=ShardPlan(split=str(place), index=0, out=str(shards), maxsize=10_240))
-    folder = SplitFolder.open(place)
+    folder = open_split(place)
     write_model(model, folder)
     product = product_at(str(model))
     assert product is not None

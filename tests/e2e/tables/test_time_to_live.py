@@ -17,7 +17,7 @@ from etl.sources.plan import SourcePlan
 from etl.splits import splitting
 from etl.splits.plan import SplitPlan
 from etl.verify.plan import VerifyPlan
-from formats import SplitFolder
+from formats import open_split
 from imagestrata.devstack.servers.cassandra import Cassandra
 from jobs import ingest as job
 from jobs import verify as verify_job
@@ -58,12 +58,12 @@ def test_images_with_a_time_to_live_expire_with_all_their_rows(
     folder, cache = str(tmp_path / "split"), str(tmp_path / "cache")
     of_them = {"ratios": (1,), "where": "`imagestrata:expires` IS NOT NULL"}
     report = splitting.run(spark, plan=SplitPlan(**tables, out=folder, metadata_out=cache, **of_them))
-    expires = SplitFolder.open(folder).manifest.expires
+    expires = open_split(folder).manifest.expires
     assert expires is not None
     assert abs(datetime.fromisoformat(expires) - started - timedelta(hours=1)) < timedelta(minutes=3)
     assert any(f"8 images will expire (--ttl), the first at {expires}" in warning for warning in report.warnings)
     splitting.run(spark, plan=SplitPlan(metadata_in=cache, out=f"{folder}2", **of_them))
-    assert SplitFolder.open(f"{folder}2").manifest.expires == expires
+    assert open_split(f"{folder}2").manifest.expires == expires
 
     job.run(spark, plan=replace(plan, ttl=1))
     deadline = time.monotonic() + 30

@@ -20,7 +20,7 @@ from etl.splits.conditions import check_condition
 from etl.splits.metadata_reading import open_metadata
 from etl.splits.plan import SplitPlan
 from etl.splits.report import SplitReport
-from formats import SplitFolder
+from formats import open_split
 from imagestrata.devstack.servers.cassandra import Cassandra
 from jobs.split import explain, parse_args, run
 from schemas import Columns, TableName, image_id
@@ -70,7 +70,7 @@ def test_a_table_becomes_a_split_with_the_class_names_of_its_rows(made: Made) ->
     assert made.report.rows == [12, 3]
     assert made.report.unused == 0
     assert made.report.counts == [{"class 0": 8, "class 2": 4}, {"class 0": 2, "class 2": 1}]
-    manifest = SplitFolder.open(made.folder).manifest
+    manifest = open_split(made.folder).manifest
     assert manifest.num_classes == 3  # numbers go to 2, so a classifier needs three outputs
     assert dict(manifest.class_names) == {0: "class 0", 2: "class 2"}
     assert manifest.data_table == f"{made.keyspace}.data"
@@ -115,7 +115,7 @@ def test_splits_are_made_of_kept_metadata_without_a_database(spark: SparkSession
     assert report.fingerprints == made.report.fingerprints
     (warning,) = set(report.warnings) - set(made.report.warnings)
     assert warning.startswith(f"not checked that {made.keyspace}.data has these images: Cassandra does not answer.")
-    manifest = SplitFolder.open(tmp_path / "s").manifest
+    manifest = open_split(tmp_path / "s").manifest
     assert (manifest.data_table, manifest.columns) == (f"{made.keyspace}.data", PATCHES)
     assert explain(
         spark, plan=replace(again, out=None, where="OR_LABEL = 'class 2' AND `my.col ``x``` IS NULL")
@@ -144,7 +144,7 @@ def test_the_class_list_names_classes_without_images_too(spark: SparkSession, ke
     report = run(spark, plan=plan(keyspace, tmp_path / "s"))
     assert report.counts[0].keys() == {"ant", "bee"}
     assert "3 classes, 1 of them without images: cat" in report.warnings
-    assert SplitFolder.open(tmp_path / "s").manifest.num_classes == 3
+    assert open_split(tmp_path / "s").manifest.num_classes == 3
 
 
 def test_duplicate_ids_are_refused_in_tables_with_a_compound_key(
@@ -186,7 +186,7 @@ def test_tables_say_whether_images_have_no_labels_or_several(
         assert explain(spark, plan=wanted).rows == [4, 1]
         return
     assert run(spark, plan=wanted).rows == [4, 1]
-    manifest = SplitFolder.open(tmp_path / "s").manifest
+    manifest = open_split(tmp_path / "s").manifest
     assert manifest.label_type == kind
     assert dict(manifest.splits[0].counts) == ({1: 4, 2: 4} if labels else {})
 

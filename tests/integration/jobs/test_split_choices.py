@@ -24,7 +24,7 @@ from etl.splits.metadata_reading import open_metadata
 from etl.splits.plan import Pin, SplitPlan, SplitRef, Top
 from etl.splits.report import SplitReport
 from etl.splits.taking_part import candidates, dealing_seed, of_others, strata_columns
-from formats import NotASplitError, SplitFolder
+from formats import NotASplitError, open_split
 from jobs.split import explain, run
 from schemas import Columns, TableName
 from tests.support.split_caches import ids, write_cache
@@ -66,7 +66,7 @@ def plan(cache: str, out: Path, **options: Any) -> SplitPlan:
 
 def members(out: Path) -> list[set[bytes]]:
     """The ids of each split; checks that its files have each of them once."""
-    folder = SplitFolder.open(out)
+    folder = open_split(out)
     found = []
     for part in folder.manifest.splits:
         rows = [bytes(i) for i in folder.rows(part.index, cache=out.parent / "opened").ids]
@@ -351,7 +351,7 @@ def test_images_without_a_group_are_groups_of_their_own(spark: SparkSession, pla
     assert all(min(split[f"g{number}"] for split in inside) == 0 for number in range(4))
     told = "80 images without group_id (null, empty or blank): each is a separate group"
     assert told in report.warnings
-    assert told in SplitFolder.open(out).manifest.warnings
+    assert told in open_split(out).manifest.warnings
     assert report.leaks["groups of the source"] == {"values in two splits": 0, "images with these": 0}
 
 

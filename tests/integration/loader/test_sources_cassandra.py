@@ -25,7 +25,7 @@ from loader.prefetch.stats import Stats
 from schemas import Columns
 from tests.support.pictures import execute, write_table
 from tests.support.services import fresh_name
-from tests.support.split_folders import image_ids, packed, write_split_folder
+from tests.support.split_folders import image_ids, packed, without_labels, write_split_folder
 
 COUNT = 43
 IDS = image_ids(COUNT)
@@ -58,12 +58,6 @@ class Tables:
 
     def execute(self, *statements: str) -> None:
         execute(*(one.replace("KS.", f"{self.keyspace}.") for one in statements), **self.where)
-
-
-def without_labels(split: loader.Split) -> loader.Split:
-    """The split as another tool's dictionary: labels are read with the images."""
-    fields = {name: getattr(split, name) for name in loader.Split.__slots__}
-    return loader.Split(**(fields | {"labels": None, "is_opened": False}))
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from formats import croissant
+from formats import croissant, open_split
 from formats.shards.folder import manifest_of, publish
 from formats.shards.layout import ShardWriter, index_name, shard_name
-from formats.splits.folder import SplitFolder
 from formats.stores.storage import Storage
 from schemas.shards import ShardManifest
 from tests.support.croissants import read, records
@@ -28,7 +27,7 @@ def split(tmp_path: Path) -> Path:
 
 def describe(folder: Path) -> Path:
     """Write the description of a split folder."""
-    manifest = SplitFolder.open(folder).manifest
+    manifest = open_split(folder).manifest
     croissant.write(Storage(folder), croissant.SPLIT_NAME, croissant.split_croissant(manifest, name=folder.name))
     return folder / croissant.SPLIT_NAME
 
@@ -54,7 +53,7 @@ def test_files_that_the_manifest_does_not_name_are_not_read(split: Path) -> None
 
 def test_a_description_has_name_date_and_fingerprints_and_nothing_that_is_not_known(split: Path) -> None:
     found = json.loads(describe(split).read_text())
-    manifest = SplitFolder.open(split).manifest
+    manifest = open_split(split).manifest
     assert (found["name"], found["datePublished"]) == ("s", manifest.created)
     assert [one["value"] for one in found["identifier"]] == [part.fingerprint for part in manifest.splits]
     assert {"license", "creator", "citeAs", "version", "url"}.isdisjoint(found)
@@ -68,7 +67,7 @@ def test_a_split_without_labels_has_no_classes(tmp_path: Path) -> None:
 
 
 def test_splits_without_files_are_described_without_samples(split: Path) -> None:
-    manifest = SplitFolder.open(split).manifest
+    manifest = open_split(split).manifest
     empty = replace(manifest, splits=tuple(replace(part, rows=0, counts={}, files=()) for part in manifest.splits))
     croissant.write(Storage(split), croissant.SPLIT_NAME, croissant.split_croissant(empty, name="s"))
     assert [one.name for one in read(split / croissant.SPLIT_NAME).metadata.record_sets] == ["splits", "classes"]

@@ -15,11 +15,11 @@ import pytest
 from etl.splits.metadata import CacheOutput, Metadata
 from etl.splits.output import SplitOutput
 from etl.splits.plan import SplitPlan
+from formats import OpenSplit, open_split
 from formats.durability import sync, sync_files, whole_file
 from formats.shards.folder import manifest_of, publish
 from formats.shards.layout import ShardWriter, index_name, shard_name
 from formats.splits.dictionary import write_dictionary
-from formats.splits.folder import SplitFolder
 from formats.stores.storage import Storage
 from imagestrata.hub.local_copy import LocalCopy
 from schemas import Columns, SplitPart, TableName
@@ -76,7 +76,7 @@ def publish_shards(root: Path, version: int) -> str:
     return NAME
 
 
-def publish_dictionary(root: Path, version: int, *, split: SplitFolder, cache: Path) -> str:
+def publish_dictionary(root: Path, version: int, *, split: OpenSplit, cache: Path) -> str:
     rows = [split.rows(0, cache=cache)]
     manifest = split.manifest
     write_dictionary(Storage(root), "all.pckl", manifest=manifest, splits=rows * version)
@@ -97,7 +97,7 @@ def publish_pulled(root: Path, version: int) -> str:
 def publish_version(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Path, int], str]:
     """Publish version 1 or 2, over another one, to a folder; return the name that readers trust."""
     if request.param == "dictionary":
-        split = SplitFolder.open(write_split_folder(tmp_path / "split", [(image_ids(200), [0] * 200)]))
+        split = open_split(write_split_folder(tmp_path / "split", [(image_ids(200), [0] * 200)]))
         return partial(publish_dictionary, split=split, cache=tmp_path / "cache")
     return globals()[f"publish_{request.param}"]
 

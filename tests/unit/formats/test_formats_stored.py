@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from formats import SplitFolder, SplitRows, read_dictionary
+from formats import SplitRows, open_split
 from formats.shards.layout import contents_of
 from formats.splits.cache import cached_rows
-from schemas import SchemaError
+from schemas import Columns, SchemaError
 from schemas.shards import ShardManifest
 from tests.support.stored import unpack
 
@@ -37,7 +37,7 @@ def rows(found: SplitRows) -> dict[str, int]:
 
 
 def test_a_split_folder_is_read_in_its_order(tmp_path: Path) -> None:
-    folder = SplitFolder.open(unpack("split_folder", tmp_path / "split"))
+    folder = open_split(unpack("split_folder", tmp_path / "split"))
     manifest = folder.manifest
     assert (manifest.data_table, manifest.metadata_table, manifest.seed) == ("ks.data", "ks.metadata", 5)
     assert manifest.class_names == {0: "cat", 1: "dog", 2: "Kuh"}
@@ -52,10 +52,10 @@ def test_the_newer_of_two_manifests_in_a_folder_counts(tmp_path: Path) -> None:
     split = unpack("split_folder", tmp_path / "split")
     text = (split / "manifest.json").read_text()
     (split / "_manifest.json").write_text(text.replace('"seed": 5', '"seed": 6'))
-    assert SplitFolder.open(split).manifest.seed == 6
+    assert open_split(split).manifest.seed == 6
     (split / "_manifest.json").write_text("cut")
     with pytest.raises(SchemaError, match=r"split/_manifest\.json"):
-        SplitFolder.open(split)
+        open_split(split)
 
 
 def no_fill(*_: object) -> None:
@@ -70,21 +70,28 @@ def test_a_cache_of_opened_splits_is_used(tmp_path: Path) -> None:
 
 
 def test_a_split_dictionary_is_read(tmp_path: Path) -> None:
-    found = read_dictionary(unpack("split_dictionaries", tmp_path) / "split.pckl")
-    assert (found.data_table, found.metadata_table, found.label_type) == ("ks.data", "ks.metadata", "int")
-    assert (found.columns.id, found.columns.label, found.columns.data, found.num_classes) == ("id", "label", "data", 3)
-    for part, wanted in zip(found.splits, (TRAIN, VAL), strict=True):
+    found = open_split(unpack("split_dictionaries", tmp_path) / "split.pckl")
+    assert (found.manifest.data_table, found.manifest.metadata_table, found.manifest.label_type) == (
+        "ks.data",
+        "ks.metadata",
+        "int",
+    )
+    assert (found.manifest.columns, found.manifest.num_classes) == (Columns(id="id", label="label", data="data"), 3)
+    for index, wanted in enumerate((TRAIN, VAL)):
+        part = found.rows(index)
         assert part.labels is not None
         assert firsts(part.ids) == list(wanted)
         assert part.labels.tolist() == list(wanted.values())
-    assert [part.fingerprint[:12] for part in found.splits] == ["9cac03176f5c", "4ff0d93907a6"]
+    assert [text[:12] for text in found.fingerprints] == ["9cac03176f5c", "4ff0d93907a6"]
 
 
 def test_a_split_dictionary_of_another_tool_is_read(tmp_path: Path) -> None:
-    found = read_dictionary(unpack("split_dictionaries", tmp_path) / "theirs.pckl")
-    assert (found.data_table, found.columns.id, found.num_classes) == ("imagenette.data", "patch_id", 10)
-    assert [firsts(part.ids) for part in found.splits] == [["b7d55bf4", "391ada15", "996ad860"], ["bf428e1d"]]
-    assert [part.labels for part in found.splits] == [None, None]
+    found = open_split(unpack("split_dictionaries", tmp_path) / "theirs.pckl")
+    assert (found.manifest.data_table, found.manifest.columns.id) == ("imagenette.data", "patch_id")
+    assert found.manifest.num_classes == 10
+    parts = [found.rows(0), found.rows(1)]
+    assert [firsts(part.ids) for part in parts] == [["b7d55bf4", "391ada15", "996ad860"], ["bf428e1d"]]
+    assert [part.labels for part in parts] == [None, None]
 
 
 def test_shards_and_their_manifest_are_read(tmp_path: Path) -> None:

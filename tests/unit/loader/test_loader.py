@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import loader
-from formats import SplitFolder, write_dictionary
+from formats import open_split, write_dictionary
 from formats.stores.storage import Storage
 from schemas import Columns
 from tests.support.pictures import picture
@@ -174,7 +174,7 @@ def test_a_place_that_is_not_a_split_is_refused(folder: Path, tmp_path: Path) ->
 
 
 def test_our_split_dictionary_opens_as_the_same_split(folder: Path, tmp_path: Path) -> None:
-    opened = SplitFolder.open(folder)
+    opened = open_split(folder)
     write_dictionary(Storage(tmp_path), "split.pckl", manifest=opened.manifest, splits=[opened.rows(0), opened.rows(1)])
     split, same = loader.open_split(tmp_path / "split.pckl"), loader.open_split(folder)
     assert split.labels is not None

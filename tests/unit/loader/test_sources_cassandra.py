@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import loader
-from formats import SplitFolder, write_dictionary
+from formats import open_split, write_dictionary
 from formats.stores.storage import Storage
 from loader.cassandra.clients import target_of
-from tests.support.split_folders import image_ids, packed, write_split_folder
+from tests.support.split_folders import image_ids, without_labels, write_split_folder
 
 IDS = image_ids(23)
 LABELS = [number % 7 for number in range(23)]
@@ -35,8 +35,7 @@ def test_splits_and_sources_pickle_as_how_to_open_them(tmp_path: Path) -> None:
 
 def test_a_split_that_was_not_opened_pickles_with_its_arrays(tmp_path: Path) -> None:
     split = loader.open_split(write_split_folder(tmp_path / "split", [(IDS, LABELS)]), cache=tmp_path / "cache")
-    fields = {name: getattr(split, name) for name in loader.Split.__slots__}
-    arrays = loader.Split(**(fields | {"ids": packed(IDS), "labels": None, "is_opened": False}))
+    arrays = without_labels(split)
     same = pickle.loads(pickle.dumps(arrays))
     assert (np.array_equal(same.ids, arrays.ids), same.labels, repr(same)) == (True, None, repr(arrays))
 
@@ -44,14 +43,13 @@ def test_a_split_that_was_not_opened_pickles_with_its_arrays(tmp_path: Path) -> 
 def test_labels_are_read_from_the_table_only_if_the_split_has_none(tmp_path: Path) -> None:
     """Our own dictionary contains the labels, and is the folder's split in the same order."""
     folder = write_split_folder(tmp_path / "split", [(IDS, LABELS), (IDS, LABELS)])
-    opened = SplitFolder.open(folder)
+    opened = open_split(folder)
     write_dictionary(Storage(tmp_path), "split.pckl", manifest=opened.manifest, splits=[opened.rows(0)])
     split = loader.open_split(folder, cache=tmp_path / "cache")
     same = loader.open_split(tmp_path / "split.pckl")
     assert split.labels is not None
     assert same.labels is not None
     assert (same.ids.tolist(), same.labels.tolist()) == (split.ids.tolist(), split.labels.tolist())
-    fields = {name: getattr(split, name) for name in loader.Split.__slots__}
     for one, kind, label in [
         (split, "int", None),
         (same, "int", None),
@@ -60,9 +58,13 @@ def test_labels_are_read_from_the_table_only_if_the_split_has_none(tmp_path: Pat
         (None, "multi", "blob"),
         (None, "none", None),
     ]:
-        unlabelled = loader.Split(**(fields | {"labels": None, "label_type": kind}))
         target = target_of(
-            one or unlabelled, metadata=(), hosts=("db1",), port=9042, datacenter=None, access=loader.Access()
+            one or without_labels(split, label_type=kind),
+            metadata=(),
+            hosts=("db1",),
+            port=9042,
+            datacenter=None,
+            access=loader.Access(),
         )
         assert target.label == label
 

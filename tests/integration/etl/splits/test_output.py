@@ -13,7 +13,7 @@ from etl.errors import EtlError, OutputExistsError
 from etl.splits.dealing.steps import order_rows
 from etl.splits.plan import SplitPlan
 from etl.splits.splitting import run
-from formats import SplitFolder
+from formats import open_split
 from formats.hashing import xxhash64
 from tests.support.croissants import records
 from tests.support.parquet_readers import READERS
@@ -42,7 +42,7 @@ def split(spark: SparkSession, cache: str, tmp_path_factory: pytest.TempPathFact
 
 
 def test_a_split_is_read_back_whole_in_seeded_order(split: Path, tmp_path: Path) -> None:
-    folder, found = SplitFolder.open(split), {}
+    folder, found = open_split(split), {}
     for index in (0, 1):
         rows = folder.rows(index, cache=tmp_path)  # recomputes the fingerprint in numpy
         hashes = xxhash64([np.full(len(rows), 7, dtype=np.int64), rows.ids])
@@ -63,7 +63,7 @@ def test_a_split_without_positions_is_read_in_the_same_order(
 ) -> None:
     out = tmp_path / "unplaced"
     run(spark, plan=plan(cache, out, has_position=False))
-    placed, unplaced = SplitFolder.open(split), SplitFolder.open(out)
+    placed, unplaced = open_split(split), open_split(out)
     assert not unplaced.manifest.has_position
     for index in (0, 1):
         assert placed.part(index).fingerprint != unplaced.part(index).fingerprint
@@ -84,7 +84,7 @@ def test_an_existing_split_is_replaced_whole_and_only_with_overwrite(
         run(spark, plan=plan(cache, out))
     assert (out / "_manifest.json").read_bytes() == before
     report = run(spark, plan=plan(cache, out, overwrite=True))
-    assert report.fingerprints == [part.fingerprint for part in SplitFolder.open(split).manifest.splits]
+    assert report.fingerprints == [part.fingerprint for part in open_split(split).manifest.splits]
     manifest = json.loads((out / "_manifest.json").read_text())
     named = {file["path"] for part in manifest["splits"] for file in part["files"]}
     assert {str(file.relative_to(out)) for file in out.rglob("*.parquet")} == named
@@ -102,7 +102,7 @@ def test_a_split_folder_can_be_read_by_its_croissant_description(split: Path) ->
     found = {(int(one["split"]), one["position"]): (one["id"], one["label"]) for one in records(
         split / "_croissant.json", "samples"
     )}  # fmt: skip
-    folder = SplitFolder.open(split)
+    folder = open_split(split)
     for index, part in enumerate(folder.manifest.splits):
         rows = folder.rows(index, cache=split.parent / "cache-of-croissant")
         expected = [(bytes(id), label) for id, label in zip(rows.ids, rows.labels.tolist(), strict=True)]

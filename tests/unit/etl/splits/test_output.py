@@ -10,7 +10,7 @@ from etl.errors import EtlError, OutputExistsError
 from etl.splits.metadata import CacheOutput, Metadata
 from etl.splits.output import DictionaryOutput, SplitOutput, check_parts, parts
 from etl.splits.plan import SplitPlan
-from formats import NotASplitError, SplitFolder
+from formats import NotASplitError, open_split
 from schemas import Columns, SplitFile, SplitPart, TableName
 from tests.support.parquet_readers import READERS
 from tests.support.split_dictionaries import theirs
@@ -59,7 +59,7 @@ def test_an_existing_split_is_accepted_only_with_overwrite(tmp_path: Path) -> No
 
 def publish(out: Path, *, of: Path) -> None:
     """Put the splits of one folder into another, as a run does after it has written its files."""
-    splits = SplitFolder.open(of).manifest.splits
+    splits = open_split(of).manifest.splits
     with SplitOutput(str(out), overwrite=True) as output:
         rows = Path(output.aside("rows").removeprefix("file://"))
         for part in splits:
@@ -91,7 +91,7 @@ def test_a_split_that_an_earlier_version_wrote_is_replaced_with_its_names(tmp_pa
         "_manifest.json",
         "_report.html",
     ]
-    named = SplitFolder.open(out).manifest.splits[0].files
+    named = open_split(out).manifest.splits[0].files
     assert sorted(str(path.relative_to(out)) for path in out.rglob("*.parquet")) == sorted(file.path for file in named)
 
 

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 import loader
-from formats import SplitFolder, StorageError
+from formats import StorageError, open_split
 from formats.splits import cache as split_cache
 from formats.splits.cache import cache_folder, cached_rows
 from tests.support.split_folders import image_ids, packed, write_split_folder
 
 IDS, LABELS = image_ids(40), [number % 4 for number in range(40)]
-OPEN = "from formats import SplitFolder\nrows = SplitFolder.open(sys.argv[1]).rows(0, cache=sys.argv[2])\n"
+OPEN = "from formats import open_split\nrows = open_split(sys.argv[1]).rows(0, cache=sys.argv[2])\n"
 
 
 @pytest.fixture
@@ -43,15 +43,15 @@ def names(cache: Path) -> list[str]:
 
 
 def test_a_cache_is_enough_without_the_files(folder: Path, cache: Path) -> None:
-    first = SplitFolder.open(folder).rows(0, cache=cache)
+    first = open_split(folder).rows(0, cache=cache)
     min((folder / "split=0").iterdir()).unlink()
-    assert np.array_equal(SplitFolder.open(folder).rows(0, cache=cache).ids, first.ids)
+    assert np.array_equal(open_split(folder).rows(0, cache=cache).ids, first.ids)
 
 
 def test_a_complete_cache_is_enough_on_a_read_only_disk(
     folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened = SplitFolder.open(folder)
+    opened = open_split(folder)
     opened.rows(0, cache=cache)
     monkeypatch.setattr(split_cache, "FileLock", None)
     assert np.array_equal(opened.rows(0, cache=cache).ids, packed(IDS))
@@ -60,7 +60,7 @@ def test_a_complete_cache_is_enough_on_a_read_only_disk(
 @pytest.mark.parametrize("name", ["ids", "labels"])
 @pytest.mark.parametrize("size", [None, 0, 7, 10_000])
 def test_a_cache_of_another_size_is_made_again(folder: Path, cache: Path, name: str, size: int | None) -> None:
-    opened = SplitFolder.open(folder)
+    opened = open_split(folder)
     opened.rows(0, cache=cache)
     file = cache / opened.part(0).fingerprint / name
     if size is None:
@@ -73,7 +73,7 @@ def test_a_cache_of_another_size_is_made_again(folder: Path, cache: Path, name: 
 
 
 def test_a_mapped_cache_stays_readable_when_it_is_rebuilt(folder: Path, cache: Path) -> None:
-    opened = SplitFolder.open(folder)
+    opened = open_split(folder)
     before = opened.rows(0, cache=cache)
     (cache / opened.part(0).fingerprint / "labels").unlink()
     opened.rows(0, cache=cache)
@@ -95,7 +95,7 @@ def test_leftovers_of_a_killed_builder_are_not_trusted_and_are_removed(folder: P
             assert builder.stdout.readline() == "built\n", builder.communicate()
         finally:
             builder.send_signal(signal.SIGKILL)
-    opened = SplitFolder.open(folder)
+    opened = open_split(folder)
     (left,) = names(cache)
     assert left.startswith(f"{opened.part(0).fingerprint}.")
     assert np.array_equal(opened.rows(0, cache=cache).ids, packed(IDS))
@@ -121,7 +121,7 @@ def test_concurrent_processes_build_a_cache_once(tmp_path: Path, cache: Path) ->
     assert [process.returncode for process in processes] == [0, 0], answers
     assert sorted(out.split()[0] for out, _ in answers) == ["0", "1"]
     assert len({out.split()[1] for out, _ in answers}) == 1
-    assert names(cache) == [SplitFolder.open(folder).part(0).fingerprint]
+    assert names(cache) == [open_split(folder).part(0).fingerprint]
 
 
 def test_a_full_disk_is_reported_before_anything_is_mapped(folder: Path, cache: Path) -> None:
@@ -142,7 +142,7 @@ def test_a_full_disk_is_reported_before_anything_is_mapped(folder: Path, cache: 
 def test_a_cache_that_cannot_be_written_is_reported_with_advice(folder: Path, tmp_path: Path, place: str) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match=r"Wanted a cache of .*Found: .*IMAGESTRATA_CACHE"):
-        SplitFolder.open(folder).rows(0, cache=tmp_path / place)
+        open_split(folder).rows(0, cache=tmp_path / place)
     with pytest.raises(loader.SplitError, match=r"Wanted a cache of .*Found: .*IMAGESTRATA_CACHE"):
         loader.open_split(folder, cache=tmp_path / place)
 

@@ -22,10 +22,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from formats import DamagedError, FormatsError, NotASplitError, SplitFolder, is_dictionary, read_dictionary
+from formats import DamagedError, FormatsError, NotASplitError, OpenSplit, SplitRows, is_dictionary, open_split
 from formats.splits import pickles
-from formats.splits.cache import SplitRows
-from formats.splits.dictionary import write_dictionary
+from formats.splits.dictionary import read_dictionary, write_dictionary
 from formats.stores.storage import Storage
 from schemas import Columns, IdentifierError, SchemaError
 from tests.support.split_dictionaries import IDS, theirs
@@ -48,7 +47,7 @@ def saved(tmp_path: Path) -> Save:
 
 def written(folder: Path, splits: Sequence[Rows] = SPLITS, **options: Any) -> Path:
     """Write a dictionary of the splits of a folder."""
-    opened = SplitFolder.open(write_split_folder(folder / "split", splits, **options))
+    opened = open_split(write_split_folder(folder / "split", splits, **options))
     rows = [opened.rows(index, cache=folder / "cache") for index in range(len(splits))]
     write_dictionary(Storage(folder), "split.pckl", manifest=opened.manifest, splits=rows)
     return folder / "split.pckl"
@@ -62,12 +61,17 @@ def test_a_dictionary_is_recognised_by_its_extension(address: str | Path, expect
     assert is_dictionary(address) is expected
 
 
+def rows_of(found: OpenSplit) -> list[SplitRows]:
+    return [found.rows(part.index) for part in found.manifest.splits]
+
+
 def test_a_dictionary_is_read_back_in_the_same_order(tmp_path: Path) -> None:
     columns = Columns(id="patch_id", label="Klasse", data="Bild")
     found = read_dictionary(written(tmp_path, columns=columns, data_table="ks.data"))
-    assert (found.data_table, found.metadata_table, found.columns) == ("ks.data", "test.metadata", columns)
-    assert (found.label_type, found.num_classes, found.address) == ("int", 7, str(tmp_path / "split.pckl"))
-    for rows, (ids, labels) in zip(found.splits, SPLITS, strict=True):
+    manifest = found.manifest
+    assert (manifest.data_table, manifest.metadata_table, manifest.columns) == ("ks.data", "test.metadata", columns)
+    assert (manifest.label_type, manifest.num_classes, found.address) == ("int", 7, str(tmp_path / "split.pckl"))
+    for rows, (ids, labels) in zip(rows_of(found), SPLITS, strict=True):
         assert np.array_equal(rows.ids, packed(ids))
         assert rows.labels is not None
         assert rows.labels.tolist() == labels
@@ -80,21 +84,21 @@ def test_a_dictionary_is_read_back_in_the_same_order(tmp_path: Path) -> None:
 
 def test_a_dictionary_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
     before = read_dictionary(written(tmp_path))
-    (rows,) = read_dictionary(written(tmp_path, [(IDS[30:], LABELS[:30])])).splits
+    (rows,) = rows_of(read_dictionary(written(tmp_path, [(IDS[30:], LABELS[:30])])))
     assert rows.labels is not None
     assert np.array_equal(rows.ids, packed(IDS[30:]))
     assert rows.labels.tolist() == LABELS[:30]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "split", "split.pckl"]
-    assert np.array_equal(before.splits[0].ids, packed(IDS[:40]))  # processes that have opened it keep reading it
+    assert np.array_equal(before.rows(0).ids, packed(IDS[:40]))  # processes that have opened it keep reading it
 
 
 def test_a_dictionary_can_be_on_any_storage(tmp_path: Path) -> None:
-    opened = SplitFolder.open(write_split_folder(tmp_path, SPLITS))
+    opened = open_split(write_split_folder(tmp_path, SPLITS))
     rows = [opened.rows(0, cache=tmp_path / "cache")]
     write_dictionary(Storage("memory://splits/deep"), "split.pkl", manifest=opened.manifest, splits=rows)
     found = read_dictionary("memory://splits/deep/split.pkl")
     assert found.address == "memory://splits/deep/split.pkl"
-    assert np.array_equal(found.splits[0].ids, packed(IDS[:40]))
+    assert np.array_equal(found.rows(0).ids, packed(IDS[:40]))
     with pytest.raises(NotASplitError, match=r"at memory://splits/gone\.pkl\. Found: no such file"):
         read_dictionary("memory://splits/gone.pkl")
 
@@ -129,7 +133,7 @@ def test_any_uuid_survives(tmp_path: Path, number: int) -> None:
     assert pickle.loads(path.read_bytes())["row_keys"].tolist() == [one]
     for content in (path.read_bytes(), pickle.dumps(theirs(row_keys=np.array([one]), split=[np.array([0])]))):
         path.write_bytes(content)
-        assert read_dictionary(path).splits[0].ids.tobytes() == one.bytes
+        assert read_dictionary(path).rows(0).ids.tobytes() == one.bytes
 
 
 @settings(max_examples=50, deadline=None)
@@ -140,14 +144,14 @@ def test_shared_images_are_stored_once_and_splits_keep_their_rows(
     folder = tmp_path_factory.mktemp("split")
     (folder / "split").mkdir()
     ids, labels = packed(IDS), np.array(LABELS, dtype=np.int32)
-    manifest = SplitFolder.open(write_split_folder(folder / "split", [])).manifest
+    manifest = open_split(write_split_folder(folder / "split", [])).manifest
     rows = [SplitRows(ids[part], labels[part]) for part in parts]
     write_dictionary(Storage(folder), "split.pckl", manifest=manifest, splits=rows)
     plain = pickle.loads((folder / "split.pckl").read_bytes())
     seen = list(dict.fromkeys(place for part in parts for place in part))
     assert plain["row_keys"].tolist() == [IDS[place] for place in seen]
     assert plain["labels"].tolist() == [LABELS[place] for place in seen]
-    for found, part in zip(read_dictionary(folder / "split.pckl").splits, parts, strict=True):
+    for found, part in zip(rows_of(read_dictionary(folder / "split.pckl")), parts, strict=True):
         assert np.array_equal(found.ids, ids[part])
         assert found.labels is not None
         assert found.labels.tolist() == [LABELS[place] for place in part]
@@ -176,11 +180,11 @@ def test_too_many_images_are_refused_with_advice_to_write_a_folder(
 def test_dictionaries_written_by_other_tools_are_read(saved: Save, protocol: int, dtype: str) -> None:
     split = [np.array(part, dtype=dtype) for part in ([5, 3, 59], [0])]
     found = read_dictionary(saved(theirs(split=split, num_classes=np.int64(10)), protocol))
-    assert (found.data_table, found.num_classes) == ("imagenette.data", 10)
-    assert found.columns == Columns(id="patch_id")
-    assert [rows.labels for rows in found.splits] == [None, None]
-    assert np.array_equal(found.splits[0].ids, packed([IDS[5], IDS[3], IDS[59]]))
-    assert np.array_equal(found.splits[1].ids, packed([IDS[0]]))
+    assert (found.manifest.data_table, found.manifest.num_classes) == ("imagenette.data", 10)
+    assert found.manifest.columns == Columns(id="patch_id")
+    assert [rows.labels for rows in rows_of(found)] == [None, None]
+    assert np.array_equal(found.rows(0).ids, packed([IDS[5], IDS[3], IDS[59]]))
+    assert np.array_equal(found.rows(1).ids, packed([IDS[0]]))
 
 
 def test_dictionaries_of_older_numpy_and_python_versions_are_read(saved: Save) -> None:
@@ -196,14 +200,14 @@ def test_dictionaries_of_older_numpy_and_python_versions_are_read(saved: Save) -
     assert b"cuuid\nSafeUUID\n" in stream.getvalue()
     old = re.sub(rb"cnumpy\._core\.", rb"cnumpy.core.", stream.getvalue())
     found = read_dictionary(saved(old))
-    assert np.array_equal(found.splits[0].ids, packed([IDS[5], IDS[3], IDS[59]]))
-    assert found.num_classes == 4
+    assert np.array_equal(found.rows(0).ids, packed([IDS[5], IDS[3], IDS[59]]))
+    assert found.manifest.num_classes == 4
 
 
 def test_the_fingerprint_differs_between_splits_orders_and_labels(saved: Save) -> None:
     def fingerprints(*parts: list[int], **more: object) -> list[str]:
         content = theirs(split=[np.array(part) for part in parts], **more)
-        return [rows.fingerprint for rows in read_dictionary(saved(content)).splits]
+        return read_dictionary(saved(content)).fingerprints
 
     assert fingerprints([1, 2, 3]) == fingerprints([1, 2, 3], data_table="other.data")
     labels = np.array(LABELS, dtype=np.int32)
@@ -216,7 +220,7 @@ def test_the_fingerprint_differs_between_splits_orders_and_labels(saved: Save) -
 
 @pytest.mark.parametrize("empty", [np.array([]), np.array([], dtype=np.int64)])
 def test_an_empty_split_can_be_written_and_read(saved: Save, empty: NDArray[Any]) -> None:
-    (rows,) = read_dictionary(saved(theirs(split=[empty], labels=np.array(LABELS, dtype=np.int16)))).splits
+    (rows,) = rows_of(read_dictionary(saved(theirs(split=[empty], labels=np.array(LABELS, dtype=np.int16)))))
     assert (rows.ids.shape, len(rows)) == ((0, 16), 0)
     assert rows.labels is not None
     assert rows.labels.shape == (0,)
@@ -406,11 +410,11 @@ def test_no_malicious_file_crashes_the_process(tmp_path: Path) -> None:
         (tmp_path / f"{name}.pckl").write_bytes(content)
     code = (
         "import resource, sys\n"
-        "from formats import FormatsError, read_dictionary\n"
+        "from formats import FormatsError, open_split\n"
         "resource.setrlimit(resource.RLIMIT_AS, (3 << 30, -1))\n"
         "for place in sys.argv[1:]:\n"
         "    try:\n"
-        "        print(len(read_dictionary(place).splits), flush=True)\n"
+        "        print(len(open_split(place).fingerprints), flush=True)\n"
         "    except FormatsError as error:\n"
         "        print(type(error).__name__, error, flush=True)\n"
     )

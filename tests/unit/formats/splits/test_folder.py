@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from formats import DamagedError, NotASplitError, SplitFolder, StorageError
+from formats import DamagedError, NotASplitError, StorageError, open_split
 from formats.hashing import xxhash64
 from formats.stores.storage import Storage
 from schemas import FormatVersionError, SchemaError
@@ -30,7 +30,7 @@ def cache(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("files", [1, 3, 40])
 def test_rows_are_ordered_by_position_across_any_files(tmp_path: Path, files: int) -> None:
     folder = write_split_folder(tmp_path / "split", [(IDS, LABELS)], files=files)
-    rows = SplitFolder.open(folder).rows(0, cache=tmp_path / "cache")
+    rows = open_split(folder).rows(0, cache=tmp_path / "cache")
     assert np.array_equal(rows.ids, packed(IDS))
     assert rows.labels.tolist() == LABELS
     assert (rows.ids.dtype, rows.labels.dtype) == (np.uint8, np.int32)
@@ -38,7 +38,7 @@ def test_rows_are_ordered_by_position_across_any_files(tmp_path: Path, files: in
 
 
 def test_each_split_has_its_own_rows(folder: Path, cache: Path) -> None:
-    opened = SplitFolder.open(folder)
+    opened = open_split(folder)
     assert np.array_equal(opened.rows(1, cache=cache).ids, packed(IDS[40:]))
     assert len(opened.rows(2, cache=cache)) == 0
     assert opened.part(0).counts == {0: 10, 1: 10, 2: 10, 3: 10}
@@ -47,14 +47,14 @@ def test_each_split_has_its_own_rows(folder: Path, cache: Path) -> None:
 @pytest.mark.parametrize("has_position", [True, False])
 def test_an_image_is_found_without_opening_the_split(tmp_path: Path, has_position: bool) -> None:
     splits = [(IDS[:40], LABELS[:40]), (IDS[40:], LABELS[40:])]
-    folder = SplitFolder.open(write_split_folder(tmp_path / "split", splits, files=3, has_position=has_position))
+    folder = open_split(write_split_folder(tmp_path / "split", splits, files=3, has_position=has_position))
     assert folder.find(0, IDS[17].bytes) == (LABELS[17], 17 if has_position else None)
     assert folder.find(1, IDS[41].bytes) == (LABELS[41], 1 if has_position else None)
     assert folder.find(1, IDS[17].bytes) is None
 
 
 def test_rows_cannot_be_changed(folder: Path, cache: Path) -> None:
-    rows = SplitFolder.open(folder).rows(0, cache=cache)
+    rows = open_split(folder).rows(0, cache=cache)
     with pytest.raises(ValueError, match="read-only"):
         rows.labels[0] = 1
 
@@ -62,28 +62,28 @@ def test_rows_cannot_be_changed(folder: Path, cache: Path) -> None:
 @pytest.mark.parametrize("index", [-1, 3])
 def test_a_missing_split_is_named(folder: Path, index: int) -> None:
     with pytest.raises(IndexError, match=f"from 0 to 2 of .*Found: {index}"):
-        SplitFolder.open(folder).rows(index)
+        open_split(folder).rows(index)
 
 
 @pytest.mark.parametrize("make", [lambda path: None, lambda path: path.mkdir(), lambda path: path.write_text("x")])
 def test_a_folder_without_a_split_is_named(tmp_path: Path, make) -> None:
     make(tmp_path / "nothing")
     with pytest.raises(NotASplitError, match=r"nothing\. Found: no _manifest\.json"):
-        SplitFolder.open(tmp_path / "nothing")
+        open_split(tmp_path / "nothing")
 
 
 def test_a_newer_format_is_refused(folder: Path) -> None:
     text = (folder / "_manifest.json").read_text()
     (folder / "_manifest.json").write_text(json.dumps(json.loads(text) | {"format": 2}))
     with pytest.raises(FormatVersionError, match=r"Found: format 2\. .*Upgrade"):
-        SplitFolder.open(folder)
+        open_split(folder)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 1}', '{"format": "one"}', '{"format": 0}', "\xff\xfe"])
 def test_a_damaged_manifest_is_named(folder: Path, text: str) -> None:
     (folder / "_manifest.json").write_bytes(text.encode("latin-1"))
     with pytest.raises(SchemaError, match="Found: "):
-        SplitFolder.open(folder)
+        open_split(folder)
 
 
 def first_file(folder: Path) -> Path:
@@ -138,7 +138,7 @@ def change(folder: Path, column: str, values: list[object]) -> None:
 )
 def test_changed_files_are_detected(folder: Path, cache: Path, damage, found: str | None) -> None:
     damage(folder)
-    opened = SplitFolder.open(folder)
+    opened = open_split(folder)
     if found is None:
         assert opened.rows(0, cache=cache).labels.tolist() == LABELS[:40]
         return
@@ -152,7 +152,7 @@ def test_rows_without_positions_are_ordered_by_seeded_hash_across_any_files(tmp_
     wanted = np.argsort(hashes)
     for files in (1, 3, 40):
         folder = write_split_folder(tmp_path / str(files), [(IDS, LABELS)], files=files, has_position=False)
-        rows = SplitFolder.open(folder).rows(0, cache=tmp_path / f"cache-{files}")
+        rows = open_split(folder).rows(0, cache=tmp_path / f"cache-{files}")
         assert np.array_equal(rows.ids, packed(IDS)[wanted])
         assert np.array_equal(rows.labels, np.array(LABELS)[wanted])
 
@@ -161,10 +161,10 @@ def test_changed_rows_without_positions_are_detected(tmp_path: Path, cache: Path
     folder = write_split_folder(tmp_path / "split", [(IDS[:40], LABELS[:40])], has_position=False)
     change(folder, "label", [3, 3, 3, 3])
     with pytest.raises(DamagedError, match=r"Wanted 40 rows .*Found: 40 rows of fingerprint"):
-        SplitFolder.open(folder).rows(0, cache=cache)
+        open_split(folder).rows(0, cache=cache)
     pq.write_table(first_rows(folder).slice(1), first_file(folder))
     with pytest.raises(DamagedError, match=r"Wanted 40 rows .*Found: 39 rows"):
-        SplitFolder.open(folder).rows(0, cache=cache)
+        open_split(folder).rows(0, cache=cache)
     assert [path.name for path in cache.iterdir() if path.suffix != ".lock"] == []
 
 
@@ -173,14 +173,14 @@ def test_the_first_of_several_damaged_files_is_named(tmp_path: Path, cache: Path
     for file in sorted((folder / "split=0").iterdir())[4:]:
         file.write_bytes(b"")
     with pytest.raises(DamagedError, match=r"part-00004\.parquet cannot be read"):
-        SplitFolder.open(folder).rows(0, cache=cache)
+        open_split(folder).rows(0, cache=cache)
 
 
 def test_a_storage_error_is_not_reported_as_damage(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def gone(*_: object) -> None:
         raise StorageError("no answer")
 
-    opened = SplitFolder.open(folder)
+    opened = open_split(folder)
     monkeypatch.setattr(Storage, "open", gone)
     with pytest.raises(StorageError, match="no answer"):
         opened.rows(0, cache=cache)
@@ -192,7 +192,7 @@ def test_a_split_folder_can_be_on_any_storage(folder: Path, cache: Path) -> None
     memory = fsspec.filesystem("memory")
     memory.put(str(folder), "/bucket/split", recursive=True)
     try:
-        opened = SplitFolder.open("memory://bucket/split")
+        opened = open_split("memory://bucket/split")
         assert opened.address == "memory://bucket/split"
         assert np.array_equal(opened.rows(0, cache=cache).ids, packed(IDS[:40]))
     finally:
@@ -203,5 +203,5 @@ def test_a_split_folder_can_be_on_any_storage(folder: Path, cache: Path) -> None
 def test_the_folder_of_a_manifest_is_suggested(tmp_path: Path, name: str) -> None:
     folder = write_split_folder(tmp_path / "s", [(image_ids(2), [0, 1])])
     with pytest.raises(NotASplitError) as error:
-        SplitFolder.open(folder / name)
+        open_split(folder / name)
     assert str(error.value) == f"Wanted a split folder. Found: {folder / name}. Did you mean {folder}?"

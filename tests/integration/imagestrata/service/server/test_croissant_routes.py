@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from formats.splits.folder import SplitFolder
+from formats import open_split
 from tests.support.croissants import read, records
 from tests.support.dataset_servers import TAR, Server, tar_of
 from tests.support.pictures import texture
@@ -58,7 +58,7 @@ def test_a_split_folder_is_described_as_its_tar_with_the_parquet_files_in_it(
     server.put(name, tar_of(files_of(tmp_path / "s", below="s/")), kind=TAR)
     archive, parquet = read(described()).metadata.distribution
     assert archive.content_url.startswith(server.url)
-    manifest = SplitFolder.open(tmp_path / "s").manifest
+    manifest = open_split(tmp_path / "s").manifest
     assert parquet.includes == [f"s/{file.path}" for part in manifest.splits for file in part.files]
     assert [one["name"] for one in records(described(), "classes")] == ["cat", "dog"]
 

@@ -1,0 +1,188 @@
+"""A split, opened once: what everything that reads splits asks, whether it is a folder, a dictionary, or in memory."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas import Columns
+from schemas.manifest import SplitManifest, SplitPart
+
+if TYPE_CHECKING:
+    from formats.stores.storage import Storage
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SplitRows:
+    """The rows of one split in the order of ``position``.
+
+    Both arrays are read-only. Those of a split folder are memory-mapped, so opening takes no memory and the ranks of a
+    host share pages.
+
+    Attributes:
+        ids: UUIDs, uint8 ``(n, 16)``, big-endian.
+        labels: Class numbers, int32 ``(n,)``; None if they are not known.
+    """
+
+    ids: NDArray[np.uint8]
+    labels: NDArray[np.int32] | None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def numbers(self) -> NDArray[np.int32]:
+        """The labels; -1 for each row if they are not known."""
+        return np.full(len(self.ids), -1, np.int32) if self.labels is None else self.labels
+
+
+class Contents(Protocol):
+    """Where the rows of splits are."""
+
+    def rows(self, part: SplitPart, *, cache: str | os.PathLike[str] | None) -> SplitRows:
+        """The rows of one split, as `OpenSplit.rows`."""
+        ...
+
+    def find(self, part: SplitPart, image_id: bytes) -> tuple[int | None, int | None] | None:
+        """The label and position of an image in one split, as `OpenSplit.find`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeldRows:
+    """Rows that are in memory, by split."""
+
+    splits: tuple[SplitRows, ...]
+
+    def rows(self, part: SplitPart, *, cache: str | os.PathLike[str] | None) -> SplitRows:
+        """The rows of one split."""
+        return self.splits[part.index]
+
+    def find(self, part: SplitPart, image_id: bytes) -> tuple[int | None, int | None] | None:
+        """The label and position of an image in one split."""
+        rows = self.splits[part.index]
+        same = (rows.ids == np.frombuffer(image_id, np.uint8)).all(axis=1).nonzero()[0]
+        if not len(same):
+            return None
+        return None if rows.labels is None else int(rows.labels[same[0]]), int(same[0])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenSplit:
+    """The splits at an address, opened by `formats.splits.opening.open_split`.
+
+    Attributes:
+        address: The address, for messages.
+        manifest: Tables, classes, and the number of rows and fingerprint of each split. A split dictionary has less to
+            tell than a folder: no class names, options or times.
+        contents: The rows.
+        storage: The split folder; None for a dictionary, or for splits in memory.
+    """
+
+    address: str
+    manifest: SplitManifest
+    contents: Contents = field(repr=False)
+    storage: "Storage | None" = None
+
+    @property
+    def fingerprints(self) -> list[str]:
+        """The fingerprints of the splits."""
+        return [part.fingerprint for part in self.manifest.splits]
+
+    def part(self, index: int) -> SplitPart:
+        """The manifest's entry for one split. Raises IndexError."""
+        splits = self.manifest.splits
+        if not 0 <= index < len(splits):
+            raise IndexError(f"Wanted a split from 0 to {len(splits) - 1} of {self.address}. Found: {index}")
+        return splits[index]
+
+    def rows(self, index: int, *, cache: str | os.PathLike[str] | None = None) -> SplitRows:
+        """The rows of one split. Those of a folder are compared with the fingerprint when this host first reads them.
+
+        Args:
+            index: The number of the split.
+            cache: The folder of opened splits; None for the default.
+
+        Returns:
+            Ids and labels by position.
+
+        Raises:
+            IndexError: There is no such split.
+            DamagedError: Files and manifest disagree.
+            StorageError: The storage does not answer, or the cache cannot be written.
+        """
+        return self.contents.rows(self.part(index), cache=cache)
+
+    def find(self, index: int, image_id: bytes) -> tuple[int | None, int | None] | None:
+        """Look for an image in one split. The files of a folder are read, and not copied to the cache.
+
+        Args:
+            index: The number of the split.
+            image_id: The id, 16 bytes.
+
+        Returns:
+            The image's label, or None if it is not known, and its position, or None if the files have no positions;
+            None if it is not there.
+
+        Raises:
+            IndexError: There is no such split.
+            DamagedError: A file cannot be read.
+            StorageError: The storage does not answer.
+        """
+        return self.contents.find(self.part(index), image_id)
+
+
+def held_split(
+    address: str,
+    splits: Sequence[tuple[SplitPart, SplitRows]],
+    *,
+    num_classes: int,
+    class_names: Mapping[int, str] | None = None,
+    label_type: str = "int",
+    data_table: str = "",
+    metadata_table: str = "",
+    columns: Columns | None = None,
+) -> OpenSplit:
+    """Splits whose rows are in memory.
+
+    Args:
+        address: Where they come from, for messages.
+        splits: Each split's entry of the manifest, and its rows.
+        num_classes: One more than the highest class number.
+        class_names: Names by class number.
+        label_type: The type of the labels.
+        data_table: The table of the images; empty if there is none.
+        metadata_table: The table of their metadata; empty if there is none.
+        columns: The names of the id, label and data columns.
+
+    Returns:
+        The splits, with a manifest that says no more than this.
+    """
+    manifest = SplitManifest(
+        data_table=data_table,
+        metadata_table=metadata_table,
+        columns=columns or Columns(),
+        label_type=label_type,
+        num_classes=num_classes,
+        class_names=class_names or {},
+        seed=0,
+        options={},
+        splits=tuple(part for part, _ in splits),
+        created="",
+        code_version="",
+    )
+    return OpenSplit(address, manifest, HeldRows(tuple(rows for _, rows in splits)))
+
+
+def is_dictionary(address: str | os.PathLike[str]) -> bool:
+    """Whether an address is that of a split dictionary: its name ends with ``.pckl`` or ``.pkl``, in any case."""
+    return os.fspath(address).rstrip("/").lower().endswith((".pckl", ".pkl"))
+
+
+def counts_of(labels: NDArray[np.int32]) -> dict[int, int]:
+    """The number of rows of each class."""
+    classes, counts = np.unique(labels, return_counts=True)
+    return dict(zip(classes.tolist(), counts.tolist(), strict=True))
