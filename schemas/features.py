@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from schemas.errors import IdentifierError, SchemaError
+from schemas.feature_sources import FeatureSource, Sql, parse_source
 from schemas.parsing import check_digest, parsed
 from schemas.tables import MAX_NAME, TableName
 
@@ -98,8 +99,7 @@ class FeatureView:
         name: The name.
         version: The version, from 1.
         fields: The type of each field, by name.
-        source: How values are made: ``builtin:NAME``, ``python:MODULE:FUNCTION``, ``onnx:PREPROCESS:FILE``,
-            ``sql:EXPRESSION``, ``labels:FILE``.
+        source: How values are made.
         digest: The SHA-256 of the code, model, expression or file, in hexadecimal.
         ttl: Seconds after its computation when a value is too old to be used; None if values are kept.
         sequence: For a version of a label view, the run that wrote it: all versions are in one table, see `column`.
@@ -109,7 +109,7 @@ class FeatureView:
     name: str
     version: int
     fields: Mapping[str, str]
-    source: str
+    source: FeatureSource
     digest: str
     ttl: int | None = None
     sequence: int | None = None
@@ -134,7 +134,7 @@ class FeatureView:
     @property
     def is_on_demand(self) -> bool:
         """Whether values are computed when they are read, and stored nowhere."""
-        return self.source.startswith("sql:")
+        return isinstance(self.source, Sql)
 
     @property
     def title(self) -> str:
@@ -185,7 +185,7 @@ class FeatureView:
 
     def to_json(self) -> str:
         """The definition as JSON text, the same for equal definitions."""
-        return json.dumps(asdict(self), ensure_ascii=False, sort_keys=True)
+        return json.dumps({**asdict(self), "source": str(self.source)}, ensure_ascii=False, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str, *, place: str) -> "FeatureView":
@@ -198,7 +198,7 @@ class FeatureView:
             name=found["name"],
             version=found["version"],
             fields=dict(found["fields"]),
-            source=found["source"],
+            source=parse_source(found["source"]),
             digest=found["digest"],
             ttl=found["ttl"],
             sequence=found.get("sequence"),

@@ -15,6 +15,7 @@ from benchmarks.harness.results import Row, tell
 from etl.cassandra.tables import read_table, uuid_text
 from etl.features.relabelling import with_labels
 from schemas import Columns
+from schemas.feature_sources import Labels
 from schemas.features import FeatureView
 from schemas.tables import add_label_column, create_label_values, create_metadata
 
@@ -29,7 +30,7 @@ def rows_of_labels(folder: Path, figures: Figures, *, rows: int, pairs: int) -> 
     """Read all labels alternately: those of the third version of five, and those of the metadata table."""
     views = [
         FeatureView(
-            name="label", version=number, fields={"label": "int"}, source="labels:x", digest="0" * 64, sequence=number
+            name="label", version=number, fields={"label": "int"}, source=Labels("x"), digest="0" * 64, sequence=number
         )
         for number in range(VERSIONS, 0, -1)
     ]

@@ -16,13 +16,18 @@ from etl.features.plan import FeatureRequest, FeaturizePlan
 from etl.features.report import FeaturizeReport
 from jobs import featurize
 from schemas import Columns
+from schemas.feature_sources import Python
 from schemas.features import FeatureView, cql_type
 from schemas.tables import create_data, create_feature_values, create_metadata
 
 VIEWS = ("sharpness", "phash")
 FLOATS = 512
 VECTOR = FeatureView(
-    name="embedding", version=1, fields={"embedding": f"float[{FLOATS}]"}, source="python:model:embed", digest="0" * 64
+    name="embedding",
+    version=1,
+    fields={"embedding": f"float[{FLOATS}]"},
+    source=Python("model", "embed"),
+    digest="0" * 64,
 )
 PICTURES = 20_000
 PICTURE_BYTES = 10_000

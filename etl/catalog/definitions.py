@@ -18,6 +18,7 @@ from etl.errors import ConflictError, SourceError, TableError
 from etl.features.computing import builtin
 from etl.features.computing.functions import digest_of
 from schemas import SchemaError, TableName
+from schemas.feature_sources import Builtin, Labels, Python, parse_source
 from schemas.features import FeatureView, ViewName
 from schemas.parsing import parse_ttl
 
@@ -122,8 +123,9 @@ def _entry(section: str, table: Mapping[str, Any]) -> Entry:
 
 
 def _view(table: Mapping[str, Any]) -> str:
-    name, source = table["name"], table["source"]
-    if source.startswith("builtin:") or name in builtin.VIEWS:
+    name, text = table["name"], table["source"]
+    source = parse_source(text)
+    if isinstance(source, Builtin) or name in builtin.VIEWS:
         view = builtin.view_of(name) if name in builtin.VIEWS else None
         if view is None or source != view.source or table.get("version", view.version) != view.version:
             title = f"{name}@v{table['version']}" if "version" in table else name
@@ -132,8 +134,10 @@ def _view(table: Mapping[str, Any]) -> str:
         if strange := {"fields", "ttl"} & table.keys():
             raise SourceError(f"{', '.join(sorted(strange))} of a built-in view, which is defined already")
         return view.to_json()
-    if source.startswith(("sql:", "onnx:")):
-        raise SourceError(f"{source}. Define it with featurize.py --features {name}={source}")
+    if isinstance(source, Labels):
+        raise SourceError(f"{text}. Add versions of a label view with relabel.py")
+    if not isinstance(source, Python):
+        raise SourceError(f"{text}. Define it with featurize.py --features {name}={text}")
     ttl = table.get("ttl")
     return FeatureView(
         name=name,

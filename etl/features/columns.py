@@ -18,6 +18,7 @@ from etl.expressions import names_in
 from etl.features.history import known_at
 from etl.features.views import registered_views
 from schemas import TableName
+from schemas.feature_sources import Sql
 from schemas.features import FeatureView, ViewName, spark_type
 
 LACKS = ours("lacks")
@@ -70,9 +71,9 @@ def find_fields(
         if not fields and view.name not in wanted:
             continue
         table = view.table_of(metadata)
-        if view.is_on_demand:
+        if isinstance(view.source, Sql):
             used = [ViewName.parse(title) for title in view.uses]
-            inputs = find_fields(control, metadata, names=names_in(_expression(view)), pinned=used)
+            inputs = find_fields(control, metadata, names=names_in(view.source.expression), pinned=used)
             found[view.name] = Fields(
                 view, fields, table, inputs=tuple(one for one in inputs if one.view.title in view.uses)
             )
@@ -108,8 +109,8 @@ def metadata_columns(fields: Sequence[Fields]) -> set[str]:
     return {
         name
         for one in fields
-        if one.view.is_on_demand
-        for name in names_in(_expression(one.view)) - {name for used in one.inputs for name in used.names}
+        if isinstance(one.view.source, Sql)
+        for name in names_in(one.view.source.expression) - {name for used in one.inputs for name in used.names}
     }
 
 
@@ -128,8 +129,8 @@ def with_fields(rows: DataFrame, /, *, spark: SparkSession, fields: Sequence[Fie
     """
     has_digest = "sha256" in rows.columns
     for number, one in enumerate(fields):
-        if one.view.is_on_demand:
-            rows = _with_computed(rows, spark=spark, one=one, key=key, lacks=f"{LACKS} {number}")
+        if isinstance(one.view.source, Sql):
+            rows = _with_computed(rows, spark=spark, one=one, sql=one.view.source, key=key, lacks=f"{LACKS} {number}")
             continue
         columns = ["id", "sequence", "sha256", "created_timestamp", *one.names]
         newest = read_table(spark, one.table, columns=columns).transform(known_at)
@@ -145,7 +146,9 @@ def with_fields(rows: DataFrame, /, *, spark: SparkSession, fields: Sequence[Fie
     return rows
 
 
-def _with_computed(rows: DataFrame, /, *, spark: SparkSession, one: Fields, key: str, lacks: str) -> DataFrame:
+def _with_computed(
+    rows: DataFrame, /, *, spark: SparkSession, one: Fields, sql: Sql, key: str, lacks: str
+) -> DataFrame:
     """Add the field of an on-demand view. Fields that its expression has may be in the rows in other versions."""
     inner = {name for used in one.inputs for name in used.names}
     hidden = {
@@ -154,13 +157,9 @@ def _with_computed(rows: DataFrame, /, *, spark: SparkSession, one: Fields, key:
     others = rows.select(*(column(name).alias(hidden.get(name, name)) for name in rows.columns))
     joined = with_fields(others, spark=spark, fields=one.inputs, key=key)
     is_lacking = reduce(or_, (F.col(f"`{LACKS} {n}`") for n in range(len(one.inputs))), F.lit(False))
-    computed = [F.expr(_expression(one.view)).cast(spark_type(one.view.fields[name])).alias(name) for name in one.names]
+    computed = [F.expr(sql.expression).cast(spark_type(one.view.fields[name])).alias(name) for name in one.names]
     same = (column(hidden.get(name, name)).alias(name) for name in rows.columns)
     return joined.select(*same, *computed, is_lacking.alias(lacks))
-
-
-def _expression(view: FeatureView) -> str:
-    return view.source.removeprefix("sql:")
 
 
 def check_complete(

@@ -37,6 +37,7 @@ from etl.ingest.writing.tasks import task_count
 from etl.secrets import secrets_on_executors
 from etl.workers import map_batches
 from schemas import TableName
+from schemas.feature_sources import Onnx, Sql
 from schemas.features import FeatureView, cql_type
 from schemas.tables import create_feature_values, create_quarantine
 
@@ -80,7 +81,7 @@ def run(spark: SparkSession, *, plan: FeaturizePlan) -> FeaturizeReport:
         check_columns(control, plan.metadata_table, columns=[names.id])
         check_pair(control, data_table=plan.data_table, metadata_table=plan.metadata_table)
         probe = partial(_probe, spark, control, plan=plan)
-        requests = [request for request in plan.features if not (request.source or "").startswith("sql:")]
+        requests = [request for request in plan.features if not isinstance(request.source, Sql)]
         found = [find_view(control, request, keyspace=keyspace, probe=probe, ttl=plan.ttl) for request in requests]
         if plan.vector_index:
             for view in found:
@@ -89,9 +90,9 @@ def run(spark: SparkSession, *, plan: FeaturizePlan) -> FeaturizeReport:
         create_views(control, found, plan=plan)
         computed_later = [view for view in found if view.is_on_demand]
         for request in plan.features:
-            if request not in requests:  # it may use views that this run creates
+            if isinstance(request.source, Sql):  # it may use views that this run creates
                 table = plan.metadata_table
-                view = define(spark, control, request, metadata=table, columns=names)
+                view = define(spark, control, request.view, request.source, metadata=table, columns=names)
                 check_names(control, [view], plan=plan)
                 create_views(control, [view], plan=plan)
                 computed_later.append(view)
@@ -113,8 +114,9 @@ def run(spark: SparkSession, *, plan: FeaturizePlan) -> FeaturizeReport:
         if counts["images"]:
             log.info("%s images lack values of %s", f"{counts['images']:,}", ", ".join(view.title for view in views))
             for view, request in zip(found, requests, strict=True):
-                if view.source.startswith("onnx:"):
-                    models.send(spark, models.file_of(request.source or view.source), digest=view.digest)
+                source = request.source or view.source
+                if isinstance(source, Onnx):
+                    models.send(spark, source.file, digest=view.digest)
             order = _begin(spark, control, views, plan=plan)
             rows = _compute(lacking, order=order, images=counts["images"], size=counts["bytes"] or 0)
             computed = {row["view"]: (row["computed"], row["failed"]) for row in rows}
@@ -334,8 +336,8 @@ def _probe(spark: SparkSession, control: Control, draft: FeatureView, *, plan: F
     query = f'SELECT "{names.data}" AS data FROM {plan.data_table.quoted} WHERE "{names.id}" = ?'
     reason = f"no images in {plan.metadata_table}"
     model = None
-    if draft.source.startswith("onnx:"):
-        model = models.send(spark, models.file_of(draft.source), digest=draft.digest)
+    if isinstance(draft.source, Onnx):
+        model = models.send(spark, draft.source.file, digest=draft.digest)
     with closing(Child(draft, timeout=plan.timeout, model=model)) as child:
         for row in ids:
             for found in control.execute(query, (row.id,)):

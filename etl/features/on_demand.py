@@ -13,10 +13,10 @@ from etl.cassandra.tables import read_table
 from etl.errors import ConflictError, FunctionError
 from etl.expressions import check_expression, is_repeatable, names_in
 from etl.features.columns import find_fields
-from etl.features.plan import FeatureRequest
 from etl.features.views import registered_views
 from schemas import Columns, TableName
-from schemas.features import FeatureView, spark_type
+from schemas.feature_sources import Sql, typed
+from schemas.features import FeatureView, ViewName, spark_type
 
 _TYPES = {
     "boolean": "boolean",
@@ -33,14 +33,15 @@ _TYPES = {
 
 
 def define(
-    spark: SparkSession, control: Control, request: FeatureRequest, *, metadata: TableName, columns: Columns
+    spark: SparkSession, control: Control, view: ViewName, source: Sql, *, metadata: TableName, columns: Columns
 ) -> FeatureView:
     """The definition of an on-demand view: the registered one if it has this expression. Writes nothing.
 
     Args:
         spark: The session.
         control: The session for queries.
-        request: The view and its expression.
+        view: The name, with a version or without.
+        source: Its expression.
         metadata: The metadata table.
         columns: The names of its columns.
 
@@ -51,21 +52,20 @@ def define(
         FunctionError: The expression is wrong, or names what is no column and no field of a stored view.
         ConflictError: The view is registered with another expression.
     """
-    name, version, source = request.view.name, request.view.version, request.source or ""
+    name, version = view.name, view.version
     known = registered_views(control, keyspace=metadata.keyspace, name=name)
     newest = known[0].version if known else 0
-    current = next((view for view in known if view.version == (version or newest)), None)
+    current = next((one for one in known if one.version == (version or newest)), None)
     if current is not None:
         if current.source != source:
             raise ConflictError(
                 f"Wanted {current.title} as it was registered, from {current.source}. Found: {source}. Make it a new "
-                f'version: --features "{name}@v{newest + 1}={source}"'
+                f'version: --features "{name}@v{newest + 1}={typed(source)}"'
             )
         return current
     if version not in (None, newest + 1):
-        raise ConflictError(f"Wanted {name}@v{newest + 1}, the next version. Found: {request.view}")
-    expression = source.removeprefix("sql:")
-    wanted = f"Wanted an expression in Spark SQL for {name}."
+        raise ConflictError(f"Wanted {name}@v{newest + 1}, the next version. Found: {view}")
+    expression, wanted = source.expression, f"Wanted an expression in Spark SQL for {name}."
     try:
         check_expression(expression, wanted=wanted)
     except ValueError as error:
@@ -109,6 +109,6 @@ def _type_of(spark: SparkSession, expression: str, *, schema: str, wanted: str) 
     return _TYPES[found]
 
 
-def digest_of_expression(source: str, *, uses: Sequence[str]) -> str:
+def digest_of_expression(source: Sql, *, uses: Sequence[str]) -> str:
     """The SHA-256 of an expression and of the views that it uses, in hexadecimal."""
-    return hashlib.sha256("\n".join((source, *uses)).encode()).hexdigest()
+    return hashlib.sha256("\n".join((str(source), *uses)).encode()).hexdigest()

@@ -1,55 +1,22 @@
 """The options of runs that compute features or add labels, validated before anything starts."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from schemas import Columns, IdentifierError, TableName
+from schemas import Columns, IdentifierError, SchemaError, TableName
+from schemas.feature_sources import SQL, Onnx, Preprocess, Python, Sql, parse_typed
 from schemas.features import ViewName
 
 MAX_VIEWS = 60
 """The most views of a run: the ones that an image lacks are bits of a number."""
 
 
-PREPROCESSES = ("imagenet", "clip", "0-1", "none")
-"""How pixels become the input of a model. `etl.features.computing.models` says what each does."""
-
-_SIZE = re.compile(r"([1-9][0-9]{0,3})(?:x([1-9][0-9]{0,3}))?")
-_SQL = "=sql:"
-
-
-@dataclass(frozen=True, slots=True)
-class Preprocess:
-    """How images become the input of a model: one of `PREPROCESSES`, and (height, width); None for the model's size."""
-
-    kind: str = PREPROCESSES[0]
-    size: tuple[int, int] | None = None
-
-    @classmethod
-    def parse(cls, text: str) -> "Preprocess":
-        """Parse ``imagenet``, ``imagenet@224`` or ``imagenet@224x320``. Raises ValueError."""
-        kind, at, size = text.partition("@")
-        found = _SIZE.fullmatch(size)
-        if kind not in PREPROCESSES or bool(at) != bool(found):
-            raise ValueError(
-                f"Wanted {', '.join(PREPROCESSES[:-1])} or {PREPROCESSES[-1]} for --onnx-preprocess, with a size if "
-                f"the model has none (imagenet@224, imagenet@224x320). Found: {text!r}"
-            )
-        return cls(kind, (int(found[1]), int(found[2] or found[1])) if found else None)
-
-    def __str__(self) -> str:
-        return self.kind if self.size is None else "{}@{}x{}".format(self.kind, *self.size)
-
-
 @dataclass(frozen=True, slots=True)
 class FeatureRequest:
-    """A feature view to compute, and its source, unless it is built in or registered.
-
-    The source is ``python:MODULE:FUNCTION``, ``onnx:PREPROCESS:FILE`` or ``sql:EXPRESSION``.
-    """
+    """A feature view to compute, and its source, unless it is built in or registered."""
 
     view: ViewName
-    source: str | None = None
+    source: Python | Onnx | Sql | None = None
 
     @classmethod
     def parse(cls, text: str, *, preprocess: Preprocess | None = None) -> "FeatureRequest":
@@ -66,23 +33,13 @@ class FeatureRequest:
             ValueError: The text is nothing of this.
         """
         name, is_equal, given = text.partition("=")
-        kind, _, rest = given.partition(":")
-        source = None
-        if is_equal and kind in ("onnx", "sql"):
-            if not rest.strip():
-                raise ValueError(f"Wanted a feature view as NAME=onnx:FILE or NAME=sql:EXPRESSION. Found: {text!r}")
-            source = f"sql:{rest.strip()}" if kind == "sql" else f"onnx:{preprocess or Preprocess()}:{rest}"
-        elif is_equal:
-            if not (rest.isidentifier() and all(map(str.isidentifier, kind.split(".")))):
-                raise ValueError(
-                    "Wanted a feature view as NAME=MODULE:FUNCTION, NAME=onnx:FILE or NAME=sql:EXPRESSION. "
-                    f"Found: {text!r}"
-                )
-            source = f"python:{given}"
         try:
-            return cls(ViewName.parse(name.strip()), source)
-        except IdentifierError as error:
-            raise ValueError(str(error)) from None
+            source = parse_typed(given, preprocess=preprocess or Preprocess()) if is_equal else None
+        except SchemaError:
+            raise ValueError(
+                f"Wanted a feature view as NAME=MODULE:FUNCTION, NAME=onnx:FILE or NAME=sql:EXPRESSION. Found: {text!r}"
+            ) from None
+        return cls(ViewName.parse(name.strip()), source)
 
     @classmethod
     def parse_all(cls, texts: Sequence[str], *, preprocess: str | None = None) -> "tuple[FeatureRequest, ...]":
@@ -100,12 +57,12 @@ class FeatureRequest:
         """
         items: list[str] = []
         for text in texts:
-            before, is_sql, expression = text.partition(_SQL)
+            before, is_sql, expression = text.partition(f"={SQL}")
             items += before.split(",")
             items[-1] += is_sql + expression
         parsed = None if preprocess is None else Preprocess.parse(preprocess)
         found = tuple(cls.parse(item, preprocess=parsed) for item in items)
-        if parsed is not None and not any((one.source or "").startswith("onnx:") for one in found):
+        if parsed is not None and not any(isinstance(one.source, Onnx) for one in found):
             raise ValueError(f"Wanted a feature NAME=onnx:FILE for --onnx-preprocess {preprocess}. Found: none")
         return found
 
@@ -140,7 +97,7 @@ class FeaturizePlan:
             raise ValueError(f"Wanted from 1 to {MAX_VIEWS} feature views. Found: {len(names)}")
         if twice := [name for name in names if names.count(name) > 1]:
             raise ValueError(f"Wanted each feature view once. Found: {twice[0]} twice")
-        sql = [one.view for one in self.features if (one.source or "").startswith("sql:")]
+        sql = [one.view for one in self.features if isinstance(one.source, Sql)]
         if sql and (self.ttl is not None or self.vector_index):
             option = "--ttl" if self.ttl is not None else "--vector-index"
             raise ValueError(

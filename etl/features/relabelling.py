@@ -34,6 +34,7 @@ from etl.secrets import driver_storage, secrets_on_executors
 from etl.sources.labels.files import read_labels
 from etl.sources.labels.matching import label_by_file, unmatched_labels
 from schemas import Columns, TableName
+from schemas.feature_sources import Labels
 from schemas.features import FeatureView, ViewName
 from schemas.tables import DELETED, PRUNED, add_label_column, create_label_values
 
@@ -112,7 +113,7 @@ def run(spark: SparkSession, *, plan: RelabelPlan) -> RelabelReport:
             name=plan.view,
             version=version,
             fields={plan.view: "int"},
-            source=f"labels:{plan.labels.rpartition('/')[2]}",
+            source=Labels(plan.labels.rpartition("/")[2]),
             digest=digest,
             sequence=taken.sequence,
         )

@@ -1,5 +1,6 @@
 """The feature views of a keyspace: built-in ones, registered ones, and new ones, which are registered."""
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -9,8 +10,9 @@ from etl.cassandra.registry import Entry
 from etl.errors import ConflictError, FunctionError
 from etl.features.computing import builtin
 from etl.features.computing.functions import digest_of, load
-from etl.features.computing.models import digest_of_model, file_of, with_absolute_file
+from etl.features.computing.models import digest_of_model
 from etl.features.plan import FeatureRequest
+from schemas.feature_sources import Builtin, FeatureSource, Onnx, Python, typed
 from schemas.features import FeatureView
 
 KIND = registry.FEATURE_VIEW
@@ -53,8 +55,9 @@ def find_view(
         return _builtin(request, ttl=ttl)
     if request.source is None:
         return _registered(request, known=known, everything=registered_views(control, keyspace=keyspace), ttl=ttl)
-    is_model = request.source.startswith("onnx:")
-    source = with_absolute_file(request.source) if is_model else request.source
+    source = request.source
+    if isinstance(source, Onnx):
+        source = replace(source, file=os.path.abspath(source.file))
     digest = digest_of_source(source)
     newest = known[0].version if known else 0
     current = next((view for view in known if view.version == (version or newest)), None)
@@ -67,9 +70,14 @@ def find_view(
     return replace(draft, fields=probe(draft))
 
 
-def digest_of_source(source: str) -> str:
+def digest_of_source(source: FeatureSource) -> str:
     """The SHA-256 of what makes a view's values: a module or a model, and the decoder. Raises `FunctionError`."""
-    return digest_of_model(file_of(source)) if source.startswith("onnx:") else digest_of(source)
+    match source:
+        case Python():
+            return digest_of(source)
+        case Onnx():
+            return digest_of_model(source.file)
+    raise FunctionError(f"Wanted a function or a model that this version can read. Found: {source}")
 
 
 def _builtin(request: FeatureRequest, *, ttl: int | None) -> FeatureView:
@@ -82,7 +90,7 @@ def _builtin(request: FeatureRequest, *, ttl: int | None) -> FeatureView:
         )
     if request.view.version not in (None, view.version):
         raise FunctionError(f"Wanted {view.title}, which this version computes. Found: {request.view}")
-    load(view.source)
+    load(Builtin(view.name))
     return view
 
 
@@ -101,7 +109,7 @@ def _registered(
     )
 
 
-def _check_same(view: FeatureView, *, source: str, digest: str, newest: int, ttl: int | None) -> None:
+def _check_same(view: FeatureView, *, source: FeatureSource, digest: str, newest: int, ttl: int | None) -> None:
     """Raise `ConflictError` unless a registered view has this source and digest, and this ttl if one is given.
 
     A model is the same wherever its file is.
@@ -109,25 +117,25 @@ def _check_same(view: FeatureView, *, source: str, digest: str, newest: int, ttl
     if ttl not in (None, view.ttl):
         own = "no ttl" if view.ttl is None else f"a ttl of {view.ttl:,} s"
         raise ConflictError(f"Wanted {view.title} as it was registered, with {own}. Found: --ttl of {ttl:,} s.")
-    is_model = source.startswith("onnx:")
-    is_same_source = _without_file(view.source) == _without_file(source)
+    is_same_source = _is_same(view.source, source)
     if is_same_source and view.digest == digest:
         return
-    found = source
+    found = str(source)
     if is_same_source:
-        what = "model" if is_model else "module"
+        what = "model" if isinstance(source, Onnx) else "module"
         digests = f"({digest[:12]} instead of {view.digest[:12]})"
         found = f"the {what} has changed since then {digests}, or how images are decoded"
-    given = f"onnx:{file_of(source)}" if is_model else source.removeprefix("python:")
     raise ConflictError(
         f"Wanted {view.title} as it was registered, from {view.source}. Found: {found}. Values of both would be mixed. "
-        f"Make it a new version: {view.name}@v{newest + 1}={given}"
+        f"Make it a new version: {view.name}@v{newest + 1}={typed(source)}"
     )
 
 
-def _without_file(source: str) -> str:
-    """A source without the place of a model's file."""
-    return source.removesuffix(file_of(source)) if source.startswith("onnx:") else source
+def _is_same(one: FeatureSource, other: FeatureSource) -> bool:
+    """Whether two sources are the same, wherever the file of a model is."""
+    if isinstance(one, Onnx) and isinstance(other, Onnx):
+        return one.preprocess == other.preprocess
+    return one == other
 
 
 def register_view(control: Control, view: FeatureView, *, keyspace: str, kind: str = KIND) -> None:

@@ -39,6 +39,7 @@ from schemas import Columns, SchemaError, SplitFile, TableName
 from schemas.as_of import AsOf
 from schemas.cache import NAME as MANIFEST
 from schemas.cache import CacheManifest
+from schemas.feature_sources import typed
 from schemas.features import FeatureView
 
 ID_AND_LABEL = ("id", "label")
@@ -268,7 +269,7 @@ def copy_table(spark: SparkSession, address: str | None, *, plan: SplitPlan, onl
 
 def _of_label_view(view: FeatureView, metadata: TableName) -> str:
     return (
-        f"the labels are those of {metadata}, not those of {view.title} ({view.source.removeprefix('labels:')}), which "
+        f"the labels are those of {metadata}, not those of {view.title} ({typed(view.source)}), which "
         f"relabel.py has added: split.py --label-view {view.name} takes them"
     )
 

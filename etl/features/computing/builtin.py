@@ -12,6 +12,7 @@ import numpy as np
 from PIL import Image, ImageStat
 
 from etl.features.computing.pictures import Picture
+from schemas.feature_sources import Builtin
 from schemas.features import FeatureView
 
 _CHANNELS = ("red", "green", "blue")
@@ -79,7 +80,7 @@ def phash(picture: Picture) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Builtin:
+class BuiltinView:
     """A built-in view: its version, its function, its fields, and the package that the function needs."""
 
     version: int
@@ -89,20 +90,20 @@ class Builtin:
 
 
 VIEWS = {
-    "size": Builtin(1, size, {"size_width": "int", "size_height": "int"}),
-    "channels": Builtin(
+    "size": BuiltinView(1, size, {"size_width": "int", "size_height": "int"}),
+    "channels": BuiltinView(
         2, channels, {f"channels_{kind}_{name}": "float" for kind in ("mean", "deviation") for name in _CHANNELS}
     ),
-    "brightness": Builtin(2, brightness, {"brightness": "float"}),
-    "sharpness": Builtin(2, sharpness, {"sharpness": "float"}),
-    "entropy": Builtin(2, entropy, {"entropy": "float"}),
-    "phash": Builtin(2, phash, {"phash": "bigint"}, package="imagehash"),
+    "brightness": BuiltinView(2, brightness, {"brightness": "float"}),
+    "sharpness": BuiltinView(2, sharpness, {"sharpness": "float"}),
+    "entropy": BuiltinView(2, entropy, {"entropy": "float"}),
+    "phash": BuiltinView(2, phash, {"phash": "bigint"}, package="imagehash"),
 }
 
 
 def view_of(name: str) -> FeatureView:
     """The definition of a built-in view."""
     found = VIEWS[name]
-    source = f"builtin:{name}"
+    source = Builtin(name)
     digest = hashlib.sha256(f"{source}@v{found.version}".encode()).hexdigest()
     return FeatureView(name=name, version=found.version, fields=found.fields, source=source, digest=digest)

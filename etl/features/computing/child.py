@@ -11,9 +11,10 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from etl.errors import FunctionError, one_line
-from etl.features.computing.functions import BATCH, computed, digest_of, load, probed
+from etl.features.computing.functions import BATCH, Function, computed, digest_of, load, probed
 from etl.features.computing.models import load_model
 from etl.features.computing.pictures import Picture
+from schemas.feature_sources import Onnx, Python
 from schemas.features import FeatureView
 
 LEAK_BYTES = 1 << 30
@@ -31,7 +32,7 @@ class Child:
     Args:
         view: The view, whose source is not built in.
         timeout: Seconds for an image, or for a list of images if the function takes lists.
-        model: The file of an ONNX model on this machine; None for Python functions.
+        model: The copy of an ONNX model on this machine; None for Python functions.
     """
 
     def __init__(self, view: FeatureView, *, timeout: float, model: str | None = None) -> None:
@@ -143,16 +144,11 @@ def serve(connection: Connection, view: FeatureView, model: str | None = None) -
     Args:
         connection: To the task.
         view: The view to compute.
-        model: The file of an ONNX model on this machine; None for Python functions.
+        model: The copy of an ONNX model on this machine; None for Python functions.
     """
     sys.stdout = sys.stderr  # Spark reads the worker's standard output
     try:
-        if model is not None:
-            function = load_model(model, source=view.source, digest=view.digest)
-        else:
-            function = load(view.source)
-            if digest_of(view.source) != view.digest:
-                raise FunctionError("another version of its module than on the driver")
+        function = _loaded(view, model)
     except FunctionError as error:
         connection.send(one_line(error))
         return
@@ -171,3 +167,15 @@ def serve(connection: Connection, view: FeatureView, model: str | None = None) -
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIBIBYTE
         first = first or peak
         connection.send((*answer, peak - first > LEAK_BYTES))
+
+
+def _loaded(view: FeatureView, model: str | None) -> Function:
+    """The function of a view, as it was when the driver saw it. Raises `FunctionError`."""
+    source = view.source
+    if isinstance(source, Onnx):
+        return load_model(model or source.file, source=source, digest=view.digest)
+    assert isinstance(source, Python)  # the task itself calls built-in functions
+    function = load(source)
+    if digest_of(source) != view.digest:
+        raise FunctionError("another version of its module than on the driver")
+    return function

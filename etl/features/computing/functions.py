@@ -27,6 +27,7 @@ from etl.errors import FunctionError, one_line
 from etl.features.computing import builtin
 from etl.features.computing.pictures import DECODER, Picture
 from etl.pictures.images import RejectedError
+from schemas.feature_sources import Builtin, Python, typed
 from schemas.features import FeatureView, vector_length
 
 T = TypeVar("T")
@@ -87,11 +88,11 @@ class Function:
         return list(found)
 
 
-def load(source: str) -> Function:
+def load(source: Builtin | Python) -> Function:
     """Load a function by a view's source.
 
     Args:
-        source: ``builtin:NAME`` or ``python:MODULE:FUNCTION``.
+        source: The source.
 
     Returns:
         The function.
@@ -99,32 +100,28 @@ def load(source: str) -> Function:
     Raises:
         FunctionError: There is no such function, its annotations do not say what it takes, or a package is missing.
     """
-    kind, _, rest = source.partition(":")
-    if kind == "builtin":
-        view = builtin.VIEWS[rest]
+    if isinstance(source, Builtin):
+        view = builtin.VIEWS[source.name]
         if view.package and find_spec(view.package) is None:
             raise FunctionError(
-                f"Wanted the package {view.package}, on the driver and on every executor, for {rest}. Found: it is not "
-                f"installed. Run: pip install {view.package}"
+                f"Wanted the package {view.package}, on the driver and on every executor, for {source.name}. Found: it "
+                f"is not installed. Run: pip install {view.package}"
             )
         return Function(view.compute, takes="picture", takes_lists=False)
-    module, _, name = rest.partition(":")
-    return _annotated(_imported(module, name), text=rest)
+    return _annotated(source)
 
 
-def digest_of(source: str) -> str:
+def digest_of(source: Python) -> str:
     """The SHA-256 of what makes a Python function's values, in hexadecimal. Raises `FunctionError`.
 
     That is the source text of its module and, if it takes pixels, the version of the decoder.
     """
-    rest = source.removeprefix("python:")
-    module, _, name = rest.partition(":")
-    function = _annotated(_imported(module, name), text=rest)
+    function = _annotated(source)
     decoder = "" if function.takes == "bytes" else DECODER
     try:
-        return hashlib.sha256((inspect.getsource(sys.modules[module]) + decoder).encode()).hexdigest()
+        return hashlib.sha256((inspect.getsource(sys.modules[source.module]) + decoder).encode()).hexdigest()
     except (OSError, TypeError) as error:
-        raise FunctionError(f"Wanted the source text of {module}. Found: {one_line(error)}") from None
+        raise FunctionError(f"Wanted the source text of {source.module}. Found: {one_line(error)}") from None
 
 
 def _imported(module: str, name: str) -> Callable[[Any], Any]:
@@ -141,8 +138,9 @@ def _imported(module: str, name: str) -> Callable[[Any], Any]:
     return found  # type: ignore[no-any-return]  # any callable
 
 
-def _annotated(call: Callable[[Any], Any], *, text: str) -> Function:
-    wanted = f"Wanted {text} to take one parameter of type bytes, numpy.ndarray, list[bytes] or list[numpy.ndarray]."
+def _annotated(source: Python) -> Function:
+    call, name = _imported(source.module, source.function), typed(source)
+    wanted = f"Wanted {name} to take one parameter of type bytes, numpy.ndarray, list[bytes] or list[numpy.ndarray]."
     try:
         hints = typing.get_type_hints(call)
         parameters = [one for one in inspect.signature(call).parameters.values() if one.default is one.empty]

@@ -32,7 +32,7 @@ from pyspark.sql import SparkSession
 from etl.errors import FunctionError, one_line
 from etl.features.computing.functions import Function, ValueMismatchError
 from etl.features.computing.pictures import DECODER, Picture
-from etl.features.plan import Preprocess
+from schemas.feature_sources import Onnx, Preprocess
 
 Pixels = npt.NDArray[Any]
 
@@ -56,17 +56,6 @@ _STEPS = {
     "0-1": _Steps((0, 0, 0), (1, 1, 1)),
     "none": _Steps(None, None),
 }
-
-
-def file_of(source: str) -> str:
-    """The file of a model's source, ``onnx:PREPROCESS:FILE``."""
-    return source.split(":", 2)[2]
-
-
-def with_absolute_file(source: str) -> str:
-    """The same source with the absolute path of its file."""
-    kind, preprocess, file = source.split(":", 2)
-    return f"{kind}:{preprocess}:{os.path.abspath(file)}"
 
 
 def digest_of_model(file: str) -> str:
@@ -123,12 +112,12 @@ def _name(digest: str) -> str:
     return f"{digest}.onnx"
 
 
-def load_model(path: str, *, source: str, digest: str) -> Function:
+def load_model(path: str, *, source: Onnx, digest: str) -> Function:
     """Load a model as a function that takes lists of images.
 
     Args:
         path: The file on this machine.
-        source: The view's source, with the preprocessing and the file's name for messages.
+        source: The view's source, whose file is named in messages.
         digest: The `digest_of_model` that the file must have.
 
     Returns:
@@ -152,13 +141,12 @@ def load_model(path: str, *, source: str, digest: str) -> Function:
     try:
         session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # its exceptions have no common class
-        reason = one_line(error).replace(path, file_of(source))
+        reason = one_line(error).replace(path, source.file)
         remedy = ""
         if "external data" in reason.lower() or "file_size" in reason or "external" in reason.lower():
             remedy = ". Save the model with its weights in one file: torch.onnx.export(..., external_data=False)"
         raise FunctionError(f"Wanted an ONNX model. Found: {reason[:300]}{remedy}") from None
-    preprocess = Preprocess.parse(source.split(":", 2)[1])
-    return Function(_caller(session, preprocess), takes="picture", takes_lists=True)
+    return Function(_caller(session, source.preprocess), takes="picture", takes_lists=True)
 
 
 def _caller(session: Any, preprocess: Preprocess) -> Callable[[Sequence[Picture]], list[Any]]:

@@ -26,6 +26,7 @@ from etl.features.computing.pictures import Picture
 from etl.ingest.sequence import Run
 from etl.ingest.writing.progress import Counters
 from schemas import Columns, TableName
+from schemas.feature_sources import Builtin, Onnx
 from schemas.features import FeatureView
 
 ROWS = (
@@ -97,9 +98,9 @@ class Computer:
 
     def __init__(self, views: Sequence[FeatureView], *, timeout: float) -> None:
         self._views = views
-        self._here = {i: load(view.source) for i, view in enumerate(views) if view.source.startswith("builtin:")}
+        self._here = {i: load(view.source) for i, view in enumerate(views) if isinstance(view.source, Builtin)}
         self._children = {
-            i: Child(view, timeout=timeout, model=sent(view.digest) if view.source.startswith("onnx:") else None)
+            i: Child(view, timeout=timeout, model=sent(view.digest) if isinstance(view.source, Onnx) else None)
             for i, view in enumerate(views)
             if i not in self._here
         }

@@ -25,6 +25,7 @@ from formats import OpenSplit, open_split
 from imagestrata.cli import main
 from jobs import shard, split
 from schemas import TableName, image_id
+from schemas.feature_sources import Labels
 from schemas.features import FeatureView
 from schemas.models import SUFFIX
 from schemas.tables import create_history, history_of
@@ -89,7 +90,7 @@ def test_what_jobs_make_is_registered_and_can_be_followed_back_and_forward(
 
     # The versions of labels and features that a split was made with, and their sources.
     view = FeatureView(
-        name="label", version=2, fields={"label": "int"}, source="labels:new.csv", digest="0" * 64, sequence=3
+        name="label", version=2, fields={"label": "int"}, source=Labels("new.csv"), digest="0" * 64, sequence=3
     )
     kind = registry.label_views_of(metadata)
     registry.register(control, Entry(kind=kind, name="label", version=2, document=view.to_json()), keyspace=keyspace)

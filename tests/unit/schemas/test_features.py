@@ -1,17 +1,20 @@
 """Names and definitions of feature views."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas import IdentifierError, SchemaError, TableName
+from schemas.feature_sources import Python
 from schemas.features import FeatureView, ViewName, cql_type, spark_type, vector_length
 
 DIGEST = "0" * 64
 
 
 def view(**changes: object) -> FeatureView:
-    fields = {"name": "red", "version": 1, "fields": {"red": "float"}, "source": "python:m:f", "digest": DIGEST}
+    fields = {"name": "red", "version": 1, "fields": {"red": "float"}, "source": Python("m", "f"), "digest": DIGEST}
     return FeatureView(**{**fields, **changes})  # type: ignore[arg-type]
 
 
@@ -32,6 +35,20 @@ def test_a_definition_is_read_as_it_is_written() -> None:
     assert [cql_type(kind) for kind in made.fields.values()] == ["float", "blob"]
     assert [spark_type(kind) for kind in made.fields.values()] == ["FLOAT", "BINARY"]
     assert vector_length("float[512]") == 512
+
+
+@pytest.mark.parametrize(
+    "source", ["builtin:red", "python:m:f", "onnx:clip@8x9:/x/m.onnx", "sql:a / 2", "labels:new.csv"]
+)
+def test_a_stored_definition_is_written_as_it_was_read(source: str) -> None:
+    own = {"name": "red", "version": 2, "fields": {"red": "float"}, "source": source, "digest": DIGEST}
+    stored = {**own, "ttl": None, "sequence": None, "uses": ["size@v1"], "format": 1}
+    text = json.dumps(stored, ensure_ascii=False, sort_keys=True)
+    made = FeatureView.from_json(text, place="here")
+    assert made.to_json() == text
+    assert made.is_on_demand == source.startswith("sql:")
+    with pytest.raises(SchemaError, match=r"at here\. Found: a damaged one\. Wanted the source of .* Found: 'x'"):
+        FeatureView.from_json(json.dumps({**stored, "source": "x"}), place="here")
 
 
 @pytest.mark.parametrize(

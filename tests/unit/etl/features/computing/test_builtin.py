@@ -13,6 +13,7 @@ from etl.errors import FunctionError
 from etl.features.computing import functions
 from etl.features.computing.builtin import phash
 from etl.features.computing.pictures import Picture
+from schemas.feature_sources import Builtin
 
 MASK = (1 << 64) - 1
 
@@ -104,4 +105,4 @@ def test_pictures_without_detail_have_no_hash() -> None:
 def test_a_missing_package_is_reported_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(functions, "find_spec", lambda name: None)
     with pytest.raises(FunctionError, match=r"Wanted the package imagehash, .* Run: pip install imagehash"):
-        functions.load("builtin:phash")
+        functions.load(Builtin("phash"))

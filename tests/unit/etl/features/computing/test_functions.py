@@ -15,10 +15,11 @@ from etl.errors import FunctionError
 from etl.features.computing import builtin
 from etl.features.computing.functions import ValueMismatchError, computed, digest_of, fields_of, load, row_of
 from etl.features.computing.pictures import Picture
+from schemas.feature_sources import Builtin, Python
 from schemas.features import FeatureView
 from tests.support import feature_functions
 
-FUNCTIONS = "python:tests.support.feature_functions"
+FUNCTIONS = feature_functions.__name__
 
 
 def encoded(pixels: Any, kind: str = "PNG", **options: Any) -> bytes:
@@ -32,7 +33,7 @@ def value(name: str, data: bytes) -> Any:
 
 
 def view(fields: dict[str, str], name: str = "x") -> FeatureView:
-    return FeatureView(name=name, version=1, fields=fields, source="python:m:f", digest="0" * 64)
+    return FeatureView(name=name, version=1, fields=fields, source=Python("m", "f"), digest="0" * 64)
 
 
 def test_built_in_values_are_those_of_their_formulas() -> None:
@@ -62,7 +63,7 @@ def test_every_built_in_view_returns_its_fields() -> None:
     data = encoded(np.random.default_rng(1).integers(0, 256, (40, 40, 3), dtype=np.uint8), "JPEG")
     for name in builtin.VIEWS:
         found = builtin.view_of(name)
-        ((values, error),) = computed(found, load(found.source), [Picture(data)])
+        ((values, error),) = computed(found, load(Builtin(name)), [Picture(data)])
         assert error == ""
         assert values is not None
         assert None not in values
@@ -70,29 +71,29 @@ def test_every_built_in_view_returns_its_fields() -> None:
 
 def test_the_digest_of_a_function_of_pixels_follows_the_decoder() -> None:
     text = hashlib.sha256(inspect.getsource(feature_functions).encode()).hexdigest()
-    assert digest_of(f"{FUNCTIONS}:about") == text  # of bytes
-    assert digest_of(f"{FUNCTIONS}:redness") == digest_of(f"{FUNCTIONS}:moments") != text
+    assert digest_of(Python(FUNCTIONS, "about")) == text  # of bytes
+    assert digest_of(Python(FUNCTIONS, "redness")) == digest_of(Python(FUNCTIONS, "moments")) != text
 
 
 def test_annotations_say_what_a_function_takes() -> None:
     pictures = [Picture(encoded(np.full((4, 4, 3), shade, np.uint8))) for shade in (3, 5)]
-    assert load(f"{FUNCTIONS}:redness").values(pictures) == [3.0, 5.0]
-    moments = load(f"{FUNCTIONS}:moments")
+    assert load(Python(FUNCTIONS, "redness")).values(pictures) == [3.0, 5.0]
+    moments = load(Python(FUNCTIONS, "moments"))
     assert moments.takes_lists
     assert [one[0] for one in moments.values(pictures)] == [3.0, 5.0]
-    assert load(f"{FUNCTIONS}:about").values(pictures[:1]) == [{"bytes": len(pictures[0].data), "kind": "PNG"}]
+    assert load(Python(FUNCTIONS, "about")).values(pictures[:1]) == [{"bytes": len(pictures[0].data), "kind": "PNG"}]
 
 
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("python:no.such:f", "No module named 'no'"),
-        (f"{FUNCTIONS}:nothing", "no such name"),
-        (f"{FUNCTIONS}:unclear", "no annotation"),
-        ("python:os.path:join", "parameters without a default"),
+        (Python("no.such", "f"), "No module named 'no'"),
+        (Python(FUNCTIONS, "nothing"), "no such name"),
+        (Python(FUNCTIONS, "unclear"), "no annotation"),
+        (Python("os.path", "join"), "parameters without a default"),
     ],
 )
-def test_functions_that_cannot_be_used_are_refused(source: str, message: str) -> None:
+def test_functions_that_cannot_be_used_are_refused(source: Python, message: str) -> None:
     with pytest.raises(FunctionError, match=message):
         load(source)
 
@@ -153,6 +154,6 @@ def test_a_vector_is_stored_as_little_endian_float32(numbers: list[float]) -> No
 
 def test_a_bad_image_costs_only_its_own_value_in_a_list() -> None:
     data = [encoded(np.full((4, 4, 3), 9, np.uint8)), b"no image", encoded(np.full((4, 4, 3), 8, np.uint8))]
-    found = computed(view({"x": "float[6]"}), load(f"{FUNCTIONS}:moments"), list(map(Picture, data)))
+    found = computed(view({"x": "float[6]"}), load(Python(FUNCTIONS, "moments")), list(map(Picture, data)))
     assert [error for _, error in found] == ["", "not an image", ""]
     assert found[1][0] is None

@@ -14,6 +14,7 @@ from etl.errors import FunctionError
 from etl.features.computing.functions import Function
 from etl.features.computing.models import digest_of_model, load_model
 from etl.features.computing.pictures import Picture
+from schemas.feature_sources import Onnx, Preprocess
 from tests.support import onnx_models
 
 SIZES = ((40, 30), (30, 40), (9, 64), (16, 16), (300, 201))
@@ -30,7 +31,9 @@ def pictures(*sizes: tuple[int, int]) -> list[Picture]:
 
 
 def load(path: Path, preprocess: str = "imagenet") -> Function:
-    return load_model(str(path), source=f"onnx:{preprocess}:{path}", digest=digest_of_model(str(path)))
+    return load_model(
+        str(path), source=Onnx(Preprocess.parse(preprocess), str(path)), digest=digest_of_model(str(path))
+    )
 
 
 @pytest.mark.parametrize("height", [16, 14])
@@ -114,7 +117,7 @@ def test_other_models_are_refused(tmp_path: Path) -> None:
     with pytest.raises(FunctionError, match=r"weights in one file: torch\.onnx\.export\(\.\.\., external_data=False\)"):
         load(alone)
     with pytest.raises(FunctionError, match="another model than on the driver"):
-        load_model(str(text), source=f"onnx:none:{text}", digest="0" * 64)
+        load_model(str(text), source=Onnx(Preprocess(), str(text)), digest="0" * 64)
     with pytest.raises(FunctionError, match=r"Wanted the ONNX model .*no\.onnx\. Found: No such file"):
         digest_of_model(str(tmp_path / "no.onnx"))
 
@@ -128,4 +131,4 @@ def test_maps_of_values_are_no_values(tmp_path: Path) -> None:
 def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("etl.features.computing.models.find_spec", lambda name: None)
     with pytest.raises(FunctionError, match=r"Wanted the package onnxruntime.*pip install 'imagestrata\[onnx\]'"):
-        load_model("m.onnx", source="onnx:none:m.onnx", digest="0" * 64)
+        load_model("m.onnx", source=Onnx(Preprocess(), "m.onnx"), digest="0" * 64)
