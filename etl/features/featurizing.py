@@ -4,9 +4,9 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial, reduce
-from types import MappingProxyType
 
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
@@ -55,6 +55,25 @@ _OF_INGESTS = {
 """Columns that tables of ingests have, with their types in Spark."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Views:
+    """The views of a run. All are registered, and those that are stored have their tables."""
+
+    stored: tuple[FeatureView, ...]
+    on_demand: tuple[FeatureView, ...]
+    models: Mapping[str, str]
+    """The file of each ONNX model, by the digest of its view."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Computed:
+    """What a run computed: the images that lacked values, and the numbers of computed and failed values by view."""
+
+    images: int = 0
+    order: FeatureOrder | None = None
+    counts: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+
 def run(spark: SparkSession, *, plan: FeaturizePlan) -> FeaturizeReport:
     """Compute the features that images lack.
 
@@ -68,104 +87,87 @@ def run(spark: SparkSession, *, plan: FeaturizePlan) -> FeaturizeReport:
     Raises:
         EtlError: The run is not possible.
     """
-    started = time.monotonic()
-    keyspace = plan.metadata_table.keyspace
+    started, names = time.monotonic(), plan.columns
     with ExitStack() as stack:
         control = stack.enter_context(Control.from_spark(spark))
         stack.enter_context(secrets_on_executors(spark))
         output = None
         if plan.offline is not None:
             output = stack.enter_context(OfflineOutput(plan.offline, overwrite=plan.overwrite))
-        names = plan.columns
         check_columns(control, plan.data_table, columns=[names.id, names.data])
         check_columns(control, plan.metadata_table, columns=[names.id])
         check_pair(control, data_table=plan.data_table, metadata_table=plan.metadata_table)
-        probe = partial(_probe, spark, control, plan=plan)
-        requests = [request for request in plan.features if not isinstance(request.source, Sql)]
-        found = [find_view(control, request, keyspace=keyspace, probe=probe, ttl=plan.ttl) for request in requests]
-        if plan.vector_index:
-            for view in found:
-                check_vector(view)
-        check_names(control, found, plan=plan)
-        create_views(control, found, plan=plan)
-        computed_later = [view for view in found if view.is_on_demand]
-        for request in plan.features:
-            if isinstance(request.source, Sql):  # it may use views that this run creates
-                table = plan.metadata_table
-                view = define(spark, control, request.view, request.source, metadata=table, columns=names)
-                check_names(control, [view], plan=plan)
-                create_views(control, [view], plan=plan)
-                computed_later.append(view)
-        if output is not None and computed_later:
+        views = _find_views(spark, control, plan=plan)
+        if output is not None and views.on_demand:
             raise ConflictError(
-                f"Wanted features with stored values, for --offline. Found: {computed_later[0].title}, which is "
+                f"Wanted features with stored values, for --offline. Found: {views.on_demand[0].title}, which is "
                 "computed when it is read. Leave it out; its definition has the features that it uses."
             )
-        views = tuple(view for view in found if not view.is_on_demand)
-        on_demand = {view.title: view.uses for view in computed_later}
-        if not views:
-            return _report(plan, started=started, on_demand=on_demand)
-        images = list_images(spark, control, plan=plan)
-        done = newest_values(spark, views, plan=plan)
-        lacking = kept(images.transform(without_values, done=done, views=len(views)), stack=stack)
-        counts = lacking.agg(F.count("*").alias("images"), F.sum("bytes").alias("bytes")).collect()[0]
-        order: FeatureOrder | None = None
-        computed: dict[str, tuple[int, int]] = {}
-        if counts["images"]:
-            log.info("%s images lack values of %s", f"{counts['images']:,}", ", ".join(view.title for view in views))
-            for view, request in zip(found, requests, strict=True):
-                source = request.source or view.source
-                if isinstance(source, Onnx):
-                    models.send(spark, source.file, digest=view.digest)
-            order = _begin(spark, control, views, plan=plan)
-            rows = _compute(lacking, order=order, images=counts["images"], size=counts["bytes"] or 0)
-            computed = {row["view"]: (row["computed"], row["failed"]) for row in rows}
+        computed = _fill(spark, control, views, plan=plan) if views.stored else _Computed()
         indexed = {
             view.title: update_index(spark, control, view, metadata=plan.metadata_table)
-            for view in views
+            for view in views.stored
             if plan.vector_index or has_index(control, view, metadata=plan.metadata_table)
         }
-        stored = {} if output is None else _write_offline(spark, control, views, output=output, plan=plan)
-    return _report(
-        plan,
-        views,
-        computed,
-        started=started,
-        on_demand=on_demand,
-        indexed=indexed,
-        stored=stored,
-        images=counts["images"],
-        order=order,
-    )
-
-
-def _report(
-    plan: FeaturizePlan,
-    views: Sequence[FeatureView] = (),
-    computed: Mapping[str, tuple[int, int]] = MappingProxyType({}),
-    *,
-    started: float,
-    on_demand: dict[str, tuple[str, ...]],
-    indexed: Mapping[str, int] = MappingProxyType({}),
-    stored: Mapping[str, int] = MappingProxyType({}),
-    images: int = 0,
-    order: FeatureOrder | None = None,
-) -> FeaturizeReport:
+        stored = {} if output is None else _write_offline(spark, control, views.stored, output=output, plan=plan)
+    order, counts = computed.order, computed.counts
     return FeaturizeReport(
         data_table=str(plan.data_table),
         metadata_table=str(plan.metadata_table),
-        views={view.title: ViewCounts(*computed.get(view.title, (0, 0))) for view in views},
-        on_demand=on_demand,
-        indexed=dict(indexed),
-        tables={view.title: str(view.table_of(plan.metadata_table)) for view in views},
-        images=images,
-        gone=computed.get("", (0, 0))[0],
+        views={view.title: ViewCounts(*counts.get(view.title, (0, 0))) for view in views.stored},
+        on_demand={view.title: view.uses for view in views.on_demand},
+        indexed=indexed,
+        tables={view.title: str(view.table_of(plan.metadata_table)) for view in views.stored},
+        images=computed.images,
+        gone=counts.get("", (0, 0))[0],
         sequence=None if order is None else order.run.sequence,
         run_id=None if order is None else str(order.run_id),
         offline=plan.offline,
-        stored=dict(stored),
+        stored=stored,
         seconds=time.monotonic() - started,
     )
+
+
+def _find_views(spark: SparkSession, control: Control, *, plan: FeaturizePlan) -> _Views:
+    """Find the views of a run, register new ones, and create tables. Raises `EtlError`."""
+    table, probe = plan.metadata_table, partial(_probe, spark, control, plan=plan)
+    requests = [request for request in plan.features if not isinstance(request.source, Sql)]
+    found = [find_view(control, one, keyspace=table.keyspace, probe=probe, ttl=plan.ttl) for one in requests]
+    for view in found if plan.vector_index else ():
+        check_vector(view)
+    check_names(control, found, plan=plan)
+    create_views(control, found, plan=plan)
+    on_demand = [view for view in found if view.is_on_demand]
+    for request in plan.features:
+        if isinstance(request.source, Sql):  # it may use views that this run creates
+            view = define(spark, control, request.view, request.source, metadata=table, columns=plan.columns)
+            check_names(control, [view], plan=plan)
+            create_views(control, [view], plan=plan)
+            on_demand.append(view)
+    sources = [(view.digest, request.source or view.source) for view, request in zip(found, requests, strict=True)]
+    return _Views(
+        stored=tuple(view for view in found if not view.is_on_demand),
+        on_demand=tuple(on_demand),
+        models={digest: source.file for digest, source in sources if isinstance(source, Onnx)},
+    )
+
+
+def _fill(spark: SparkSession, control: Control, views: _Views, *, plan: FeaturizePlan) -> _Computed:
+    """Compute and write the stored values that images lack. Raises `EtlError`."""
+    images = list_images(spark, control, plan=plan)
+    done = newest_values(spark, views.stored, plan=plan)
+    with ExitStack() as stack:
+        lacking = kept(images.transform(without_values, done=done, views=len(views.stored)), stack=stack)
+        (size,) = lacking.agg(F.count("*").alias("images"), F.sum("bytes").alias("bytes")).collect()
+        if not size["images"]:
+            return _Computed()
+        titles = ", ".join(view.title for view in views.stored)
+        log.info("%s images lack values of %s", f"{size['images']:,}", titles)
+        for digest, file in views.models.items():
+            models.send(spark, file, digest=digest)
+        order = _begin(spark, control, views.stored, plan=plan)
+        rows = _compute(lacking, order=order, images=size["images"], size=size["bytes"] or 0)
+    return _Computed(size["images"], order, {row["view"]: (row["computed"], row["failed"]) for row in rows})
 
 
 def check_names(control: Control, views: Sequence[FeatureView], *, plan: FeaturizePlan) -> None:

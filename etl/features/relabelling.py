@@ -81,8 +81,7 @@ def run(spark: SparkSession, *, plan: RelabelPlan) -> RelabelReport:
     Raises:
         EtlError: The file does not match the images; nothing was published.
     """
-    started = time.monotonic()
-    table, keyspace = plan.metadata_table, plan.metadata_table.keyspace
+    started, table = time.monotonic(), plan.metadata_table
     with ExitStack() as stack:
         control = stack.enter_context(Control.from_spark(spark))
         stack.enter_context(secrets_on_executors(spark))
@@ -93,52 +92,55 @@ def run(spark: SparkSession, *, plan: RelabelPlan) -> RelabelReport:
         known = label_views(control, table, name=plan.view)
         digest = _digest(spark, plan)
         if known and known[0].digest == digest:
-            return _report(plan, known[0], seconds=time.monotonic() - started)
+            return RelabelReport(
+                metadata_table=str(table), view=known[0].title, is_new=False, images=0, changed=0, new_classes=[],
+                sequence=known[0].sequence or 0, seconds=time.monotonic() - started,
+            )  # fmt: skip
         before = labels_of(spark, table, known, columns=plan.columns)
-        labelled = kept(_labelled(spark, before, plan=plan), stack=stack)
-        names = [row["or_label"] for row in labelled.select("or_label").distinct().collect()]
-        numbers, new = _numbers(control, names, plan=plan)
-        columns = {"or_label": names, "number": [numbers[name] for name in names]}
-        numbered = F.broadcast(small_table(spark, columns, "or_label STRING, number INT"))
-        rows = labelled.join(numbered, on="or_label", how="inner")
-        registry.create(control, keyspace=keyspace)
-        create_sequence(control, keyspace=keyspace)
-        version = known[0].version + 1 if known else 1
-        dataset = dataset_of(control, table)
-        taken = take_run(
-            control, table=table, kind="labels", dataset=dataset, source=plan.labels, ingest_id=new_ingest_id()
-        )
-        log.info("this is %s", taken)
-        view = FeatureView(
-            name=plan.view,
-            version=version,
-            fields={plan.view: "int"},
-            source=Labels(plan.labels.rpartition("/")[2]),
-            digest=digest,
-            sequence=taken.sequence,
-        )
-        values = view.table_of(table)
-        if control.columns(values) is None:
-            log.info("create table %s", values)
-            control.define(create_label_values(values, view.column))
-        if view.column not in (control.columns(values) or {}):
-            control.define(add_label_column(values, view.column))
-        label = F.col("number").alias(view.column)
-        written = rows.select(_bucket().alias("bucket"), uuid_text("id").alias("id"), label)
-        append_rows(written, table=values, clock=taken.clock)
+        rows, new = _numbered(spark, control, kept(_labelled(spark, before, plan=plan), stack=stack), plan=plan)
+        view, clock = _begin(control, plan, version=known[0].version + 1 if known else 1, digest=digest)
+        _write(control, rows, view=view, table=table, clock=clock)
         changed = F.count_if(~F.col("label").eqNullSafe(F.col("number")))
         (counts,) = rows.agg(F.count("*").alias("images"), changed.alias("changed")).collect()
-        register_view(control, view, keyspace=keyspace, kind=registry.label_views_of(table))
+        register_view(control, view, keyspace=table.keyspace, kind=registry.label_views_of(table))
     return RelabelReport(
-        metadata_table=str(table),
-        view=view.title,
-        is_new=True,
-        images=counts["images"],
-        changed=counts["changed"],
-        new_classes=new,
-        sequence=taken.sequence,
-        seconds=time.monotonic() - started,
+        metadata_table=str(table), view=view.title, is_new=True, images=counts["images"], changed=counts["changed"],
+        new_classes=new, sequence=view.sequence or 0, seconds=time.monotonic() - started,
+    )  # fmt: skip
+
+
+def _begin(control: Control, plan: RelabelPlan, *, version: int, digest: str) -> tuple[FeatureView, int]:
+    """Take a run for a version: the version, which is not registered yet, and the run's clock."""
+    table = plan.metadata_table
+    registry.create(control, keyspace=table.keyspace)
+    create_sequence(control, keyspace=table.keyspace)
+    dataset = dataset_of(control, table)
+    taken = take_run(
+        control, table=table, kind="labels", dataset=dataset, source=plan.labels, ingest_id=new_ingest_id()
     )
+    log.info("this is %s", taken)
+    view = FeatureView(
+        name=plan.view,
+        version=version,
+        fields={plan.view: "int"},
+        source=Labels(plan.labels.rpartition("/")[2]),
+        digest=digest,
+        sequence=taken.sequence,
+    )
+    return view, taken.clock
+
+
+def _write(control: Control, rows: DataFrame, *, view: FeatureView, table: TableName, clock: int) -> None:
+    """Write the numbers of the labels to a column of their own, and create it and its table if they are missing."""
+    values = view.table_of(table)
+    if control.columns(values) is None:
+        log.info("create table %s", values)
+        control.define(create_label_values(values, view.column))
+    if view.column not in (control.columns(values) or {}):
+        control.define(add_label_column(values, view.column))
+    label = F.col("number").alias(view.column)
+    written = rows.select(_bucket().alias("bucket"), uuid_text("id").alias("id"), label)
+    append_rows(written, table=values, clock=clock)
 
 
 def label_views(control: Control, metadata: TableName, *, name: str) -> list[FeatureView]:
@@ -336,8 +338,11 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
 
 
-def _numbers(control: Control, names: Sequence[str], *, plan: RelabelPlan) -> tuple[dict[str, int], list[str]]:
-    """The class number of each name, and the names of new classes."""
+def _numbered(
+    spark: SparkSession, control: Control, labelled: DataFrame, *, plan: RelabelPlan
+) -> tuple[DataFrame, list[str]]:
+    """Add the ``number`` of each ``or_label``; also the names of new classes. Raises `SourceError`, `ConflictError`."""
+    names = [row["or_label"] for row in labelled.select("or_label").distinct().collect()]
     if not names:
         raise SourceError(f"Wanted labels of images in {plan.labels}. Found: an empty table.")
     keyspace, dataset = plan.metadata_table.keyspace, dataset_of(control, plan.metadata_table)
@@ -353,7 +358,10 @@ def _numbers(control: Control, names: Sequence[str], *, plan: RelabelPlan) -> tu
             f"Wanted classes of dataset {dataset!r} in {plan.labels}. Found: {_listed(new)}. The classes are "
             f"{_listed(sorted(known))}. Set --new-classes if these are meant."
         )
-    return take_numbers(control, keyspace=keyspace, dataset=dataset, names=names), new
+    numbers = take_numbers(control, keyspace=keyspace, dataset=dataset, names=names)
+    columns = {"or_label": names, "number": [numbers[name] for name in names]}
+    classes = F.broadcast(small_table(spark, columns, "or_label STRING, number INT"))
+    return labelled.join(classes, on="or_label", how="inner"), new
 
 
 def _digest(spark: SparkSession, plan: RelabelPlan) -> str:
@@ -368,10 +376,3 @@ def _digest(spark: SparkSession, plan: RelabelPlan) -> str:
     except FileNotFoundError:
         raise SourceError(f"Wanted a label file at {address}. Found: nothing there.") from None
     return digest.hexdigest()
-
-
-def _report(plan: RelabelPlan, view: FeatureView, *, seconds: float) -> RelabelReport:
-    return RelabelReport(
-        metadata_table=str(plan.metadata_table), view=view.title, is_new=False, images=0, changed=0, new_classes=[],
-        sequence=view.sequence or 0, seconds=seconds,
-    )  # fmt: skip
