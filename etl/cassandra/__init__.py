@@ -1,1 +1,1 @@
-"""Cassandra: control queries, tables as DataFrames, writes from executors, and records of tables and classes."""
+"""Cassandra: control queries, tables as DataFrames, and writes from executors."""

@@ -10,11 +10,11 @@ from datetime import datetime
 from typing import Any
 
 from etl.cassandra import registry
-from etl.cassandra.class_numbers import class_names
 from etl.cassandra.control import Control
 from etl.cassandra.registry import DATASET, Entry
-from etl.cassandra.runs import recorded_runs
-from etl.cassandra.table_records import TableRecord, read_records
+from etl.tables.class_numbers import class_names
+from etl.tables.runs import recorded_runs
+from etl.tables.table_records import TableRecord, read_records
 from schemas import TableName
 
 TABLE, CLASSES, RUN = "table", "classes", "run"

@@ -13,10 +13,10 @@ from typing import Any
 from etl.cassandra import registry
 from etl.cassandra.control import Control
 from etl.cassandra.registry import DATASET, FEATURE_SERVICE, FEATURE_VIEW, LABEL_VIEW, MODEL, SPLIT, Entry
-from etl.cassandra.table_records import read_records
 from etl.errors import ConflictError, SourceError, TableError
 from etl.features.computing import builtin
 from etl.features.computing.functions import digest_of
+from etl.tables.table_records import read_records
 from schemas import SchemaError, TableName
 from schemas.feature_sources import Builtin, Labels, Python, parse_source
 from schemas.features import FeatureView, ViewName

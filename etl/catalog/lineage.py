@@ -15,18 +15,19 @@ from typing import Any
 from etl.cassandra import registry
 from etl.cassandra.control import Control, check_columns
 from etl.cassandra.registry import FEATURE_VIEW, LABEL_VIEW, MODEL, SHARD_SET, SPLIT
-from etl.cassandra.runs import RecordedRun, recorded_runs
-from etl.cassandra.table_records import dataset_of, record_of
 from etl.catalog.products import Product
 from etl.errors import TableError
 from etl.features.views import registered_views
+from etl.tables.metadata_table import history_in
+from etl.tables.runs import RecordedRun, recorded_runs
+from etl.tables.table_records import dataset_of, record_of
 from formats import FormatsError, open_split
 from formats.shards.lookup import find_in_shards
 from formats.stores.storage import Storage
 from schemas import SchemaError, TableName, image_id
 from schemas.shards import NAME as SHARD_MANIFEST
 from schemas.shards import ShardManifest
-from schemas.tables import DELETED, history_of, label_bucket
+from schemas.tables import DELETED, label_bucket
 
 IMAGE, TABLE, RUN, FILES = "image", "table", "run", "files"
 
@@ -433,11 +434,7 @@ class Tracer:
             yield run, Node(RUN, f"{metadata}#{run.sequence}", summary, details)
 
     def _history(self, metadata: TableName, image_id: uuid.UUID) -> list[dict[str, Any]]:
-        try:
-            table = history_of(metadata)
-        except SchemaError:
-            return []
-        if self._control.columns(table) is None:
+        if (table := history_in(self._control, metadata)) is None:
             return []
         rows = self._control.execute(f"SELECT * FROM {table.quoted} WHERE id = ?", (image_id,))
         return [

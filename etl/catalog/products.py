@@ -17,9 +17,9 @@ from pyspark.sql import SparkSession
 from etl.cassandra import registry
 from etl.cassandra.control import Control
 from etl.cassandra.registry import MODEL, SHARD_SET, SPLIT, Entry
-from etl.cassandra.runs import recorded_runs
-from etl.cassandra.table_records import dataset_of, read_records
 from etl.errors import EtlError, TableError
+from etl.tables.runs import recorded_runs
+from etl.tables.table_records import dataset_of, read_records
 from formats import FormatsError, OpenSplit, is_dictionary, open_split
 from formats.stores.storage import Storage
 from schemas import SchemaError, TableName

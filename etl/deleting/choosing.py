@@ -11,15 +11,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from etl.cassandra.control import Control
-from etl.cassandra.runs import recorded_runs
 from etl.deleting.plan import DeletePlan
 from etl.errors import SourceError, TableError
 from etl.frames import small_table
-from etl.ingest.removal import image_states, newest_removals
 from etl.secrets import driver_storage
 from etl.splits.conditions import meeting
 from etl.splits.metadata import copy_table
 from etl.splits.plan import SplitPlan
+from etl.tables.metadata_table import MetadataTable
 from schemas.tables import DELETED
 
 _SHOWN = 5
@@ -31,7 +30,7 @@ class Chosen:
     """The images to delete.
 
     Attributes:
-        states: Their states, as rows of `image_states`.
+        states: Their states, as rows of `MetadataTable.states`.
         before: The ids (16 bytes) of chosen images that were deleted before. What an interrupted run left of them is
             removed.
     """
@@ -40,14 +39,13 @@ class Chosen:
     before: DataFrame
 
 
-def choose(spark: SparkSession, control: Control, *, plan: DeletePlan, half: DataFrame | None) -> Chosen:
+def choose(table: MetadataTable, *, plan: DeletePlan, half: DataFrame | None) -> Chosen:
     """Find the images of a plan.
 
     Args:
-        spark: The session.
-        control: A connection.
+        table: The metadata table.
         plan: The options.
-        half: The images that an interrupted run has begun to delete, as from `half_deleted`.
+        half: The images that an interrupted run has begun to delete, as from `MetadataTable.half_deleted`.
 
     Returns:
         The images.
@@ -56,9 +54,9 @@ def choose(spark: SparkSession, control: Control, *, plan: DeletePlan, half: Dat
         SourceError: An id is not that of an image, or the file of ids cannot be read.
         TableError: There is no such ingest, or the condition cannot be evaluated.
     """
-    states = image_states(spark, control, metadata=plan.metadata_table, columns=plan.columns)
+    spark, states = table.spark, table.states()
     nothing = small_table(spark, {"id": []}, "id BINARY")
-    removals = newest_removals(spark, control, metadata=plan.metadata_table)
+    removals = table.removals()
     deleted = nothing.withColumn("source", F.lit(None).cast("string"))
     if removals is not None:
         deleted = removals.where(F.col("kind") == DELETED).select("id", "source")
@@ -69,12 +67,12 @@ def choose(spark: SparkSession, control: Control, *, plan: DeletePlan, half: Dat
         before = deleted.join(wanted, on="id", how="left_semi").select("id")
         chosen = states.join(wanted, on="id", how="left_semi")
         unknown = wanted.join(chosen.select("id"), on="id", how="left_anti").join(before, on="id", how="left_anti")
-        return Chosen(chosen.unionByName(_without_metadata(control, unknown, states, plan=plan)), before)
+        return Chosen(chosen.unionByName(_without_metadata(table.control, unknown, states, plan=plan)), before)
     if plan.source is not None:
         is_source = F.col("source") == plan.source
         return Chosen(states.where(is_source), deleted.where(is_source).select("id"))
     if plan.ingest is not None:
-        return Chosen(states.where(F.col("ingest_id") == str(_ingest_id(control, plan=plan))), nothing)
+        return Chosen(states.where(F.col("ingest_id") == str(_ingest_id(table, plan=plan))), nothing)
     assert plan.where is not None
     of_rows = SplitPlan(
         data_table=plan.data_table, metadata_table=plan.metadata_table, columns=plan.columns, where=plan.where
@@ -87,7 +85,7 @@ def choose(spark: SparkSession, control: Control, *, plan: DeletePlan, half: Dat
 
 
 def _without_metadata(control: Control, unknown: DataFrame, states: DataFrame, *, plan: DeletePlan) -> DataFrame:
-    """The ids of images that only the data table has, as rows of `image_states`. Raises `SourceError` for others."""
+    """The ids of images that only the data table has, as rows of ``states``. Raises `SourceError` for others."""
     ids = [uuid.UUID(bytes=bytes(row["id"])) for row in unknown.limit(_ONE_BY_ONE + 1).collect()]
     name, data = plan.columns.id, plan.columns.data
     query = f'SELECT WRITETIME("{data}") AS written FROM {plan.data_table.quoted} WHERE "{name}" = ?'
@@ -110,10 +108,9 @@ def _without_metadata(control: Control, unknown: DataFrame, states: DataFrame, *
     return found.select("id", *others)
 
 
-def _ingest_id(control: Control, *, plan: DeletePlan) -> uuid.UUID:
+def _ingest_id(table: MetadataTable, *, plan: DeletePlan) -> uuid.UUID:
     """The id of an ingest. Raises `TableError` for one that is not recorded."""
-    runs = recorded_runs(control, plan.metadata_table)
-    ingests = [run for run in runs if run.writes_images and run.ingest_id is not None]
+    ingests = [run for run in table.runs if run.writes_images and run.ingest_id is not None]
     for run in ingests:
         if plan.ingest in (run.ingest_id, run.sequence):
             return uuid.UUID(str(run.ingest_id))

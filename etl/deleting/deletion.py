@@ -9,8 +9,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from etl.cassandra.control import Control, check_columns
-from etl.cassandra.runs import recorded_runs
-from etl.cassandra.table_records import check_pair, dataset_of
 from etl.columns import exact_names
 from etl.deleting.caches import clean_cache
 from etl.deleting.choosing import Chosen, choose
@@ -18,19 +16,19 @@ from etl.deleting.holders import Holder, check_holders, find_holders, find_model
 from etl.deleting.plan import DeletePlan
 from etl.deleting.report import DeleteReport
 from etl.errors import ConflictError, EtlError, SourceError, TableError
-from etl.features.earlier import half_deleted
 from etl.frames import kept
-from etl.ingest.removal import (
+from etl.ingest.stale_rows import UNCONFIRMED_SHARE
+from etl.secrets import secrets_on_executors
+from etl.tables.metadata_table import MetadataTable
+from etl.tables.removal import (
     Removal,
     check_removed,
-    image_states,
     record,
     remove,
     value_tables,
 )
-from etl.ingest.sequence import Run, finish_run, take_lone_run
-from etl.ingest.stale_rows import UNCONFIRMED_SHARE
-from etl.secrets import secrets_on_executors
+from etl.tables.sequence import Run, finish_run, take_lone_run
+from etl.tables.table_records import check_pair, dataset_of
 from schemas import IdentifierError, TableName
 from schemas.tables import DELETED, history_of
 
@@ -120,8 +118,9 @@ def _survey(spark: SparkSession, *, plan: DeletePlan, stack: ExitStack) -> _Foun
     stack.enter_context(exact_names(spark))
     _check_tables(control, plan=plan)
     log.info("look for %s in %s", plan.choice, plan.metadata_table)
-    half = half_deleted(spark, control, metadata=plan.metadata_table, columns=plan.columns)
-    chosen = choose(spark, control, plan=plan, half=half)
+    table = MetadataTable.open(spark, control, plan.metadata_table, columns=plan.columns)
+    half = table.half_deleted()
+    chosen = choose(table, plan=plan, half=half)
     chosen = Chosen(kept(chosen.states, stack=stack), kept(chosen.before, stack=stack))
     by_source = chosen.states.groupBy("source").agg(F.count("*").alias("images"), F.sum("bytes").alias("bytes"))
     rows = by_source.orderBy(F.desc("images"), "source").collect()
@@ -138,7 +137,7 @@ def _survey(spark: SparkSession, *, plan: DeletePlan, stack: ExitStack) -> _Foun
         ids=ids,
         images=images,
         unrecorded=unrecorded,
-        of=image_states(spark, control, metadata=plan.metadata_table, columns=plan.columns).count(),
+        of=table.rows([]).count(),
         before=before,
         bytes=sum(row["bytes"] or 0 for row in rows),
         sources={row["source"] or "no source": row["images"] for row in rows[:_SOURCES]},
@@ -184,8 +183,8 @@ def needs_confirmation(images: int, *, of: int) -> bool:
 def _check_alone(spark: SparkSession, found: _Found, *, run: Run, plan: DeletePlan) -> None:
     """Raise `ConflictError` if another run has written, or may write, deleted images again."""
     metadata = plan.metadata_table
-    runs = recorded_runs(found.control, metadata)
-    later = [one for one in runs if one.sequence > run.sequence and one.kind in _WRITERS]
+    table = MetadataTable.open(spark, found.control, metadata, columns=plan.columns)
+    later = [one for one in table.runs if one.sequence > run.sequence and one.kind in _WRITERS]
     if later:
         names = ", ".join(f"{row.sequence} ({row.kind})" for row in later)
         raise ConflictError(
@@ -193,8 +192,7 @@ def _check_alone(spark: SparkSession, found: _Found, *, run: Run, plan: DeletePl
             "may have written some of these images or their values again. The images were deleted; run this again "
             "with their ids when it has ended."
         )
-    there = image_states(spark, found.control, metadata=metadata, columns=plan.columns)
-    if left := there.join(found.ids, on="id", how="left_semi").count():
+    if left := table.rows([]).join(found.ids, on="id", how="left_semi").count():
         raise TableError(
             f"Wanted no rows of deleted images in {metadata}. Found: {left:,} rows, with later write times (see "
             "WRITETIME in CQL), from a machine whose clock was ahead. Run this again when these times have passed."

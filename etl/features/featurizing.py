@@ -2,6 +2,7 @@
 
 import logging
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
@@ -13,10 +14,7 @@ from pyspark.sql import functions as F
 
 from etl.cassandra import registry
 from etl.cassandra.control import Control, check_columns
-from etl.cassandra.expiry import expiring_ingests
-from etl.cassandra.runs import recorded_runs, sequences_by_ingest
-from etl.cassandra.table_records import check_pair, dataset_of
-from etl.cassandra.tables import read_table, uuid_bytes
+from etl.cassandra.tables import read_table, uuid_bytes, uuid_text
 from etl.errors import ConflictError, FunctionError, TableError
 from etl.features.computing import models
 from etl.features.computing.child import Child
@@ -30,11 +28,13 @@ from etl.features.retrieval import current_values
 from etl.features.vectors.index import check_vector, has_index, update_index
 from etl.features.views import find_view, register_view
 from etl.frames import kept, small_table
-from etl.ingest.plan import ingest_time, new_ingest_id
-from etl.ingest.sequence import create_sequence, take_run
 from etl.ingest.writing.progress import Counters, collect_watched
 from etl.ingest.writing.tasks import task_count
 from etl.secrets import secrets_on_executors
+from etl.tables.metadata_table import MetadataTable
+from etl.tables.runs import expiring, ingest_time, new_ingest_id
+from etl.tables.sequence import create_sequence, take_run
+from etl.tables.table_records import check_pair, dataset_of
 from etl.workers import map_batches
 from schemas import TableName
 from schemas.feature_sources import Onnx, Sql
@@ -44,15 +44,7 @@ from schemas.tables import create_feature_values, create_quarantine
 log = logging.getLogger("imagestrata.featurize")
 
 _PROBES = 8
-_OF_INGESTS = {
-    "or_split": "string",
-    "path": "string",
-    "bytes": "bigint",
-    "sha256": "binary",
-    "ingest_id": "string",
-    "since": "bigint",
-}
-"""Columns that tables of ingests have, with their types in Spark."""
+_OF_IMAGES = ("or_split", "path", "bytes", "sha256", "ingest_id", "since")
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,36 +200,27 @@ def list_images(spark: SparkSession, control: Control, *, plan: FeaturizePlan) -
     ``sequence`` is the run since which the image has its label and bytes, and ``event_time`` that run's clock. For rows
     of earlier versions it is the last run of their ingest id; 0 if no run is recorded.
     """
-    table, names = plan.metadata_table, plan.columns
-    there = control.columns(table) or {}
-    rows = read_table(spark, table, columns=[names.id, *(name for name in _OF_INGESTS if name in there)])
-    for name, kind in _OF_INGESTS.items():
-        if name not in there:
-            rows = rows.withColumn(name, F.lit(None).cast(kind))
-    runs = recorded_runs(control, table)
-    last, ttls = sequences_by_ingest(runs), expiring_ingests(control, table)
-    ends = {one: int(ingest_time(one).timestamp()) + ttls[str(one)] for one in last if str(one) in ttls}
-    of_ingest: dict[str, Sequence[object]] = {
-        "ingest_id": [str(one) for one in last],
-        "last": [*last.values()],
-        "expires": [ends.get(one, 0) for one in last],
-    }
+    table = MetadataTable.open(spark, control, plan.metadata_table, columns=plan.columns)
+    ttls = expiring(table.runs)
+    ends = {one: int(ingest_time(uuid.UUID(one)).timestamp()) + ttl for one, ttl in ttls.items()}
+    of_ingest = small_table(
+        spark, {"ingest_id": [*ends], "expires": [*ends.values()]}, "ingest_id STRING, expires BIGINT"
+    )
     clocks: dict[str, Sequence[object]] = {
-        "run": [run.sequence for run in runs],
-        "event_time": [run.clock // 1000 for run in runs],
+        "sequence": [*table.clocks],
+        "event_time": [clock // 1000 for clock in table.clocks.values()],
     }
-    ingests = small_table(spark, of_ingest, "ingest_id STRING, last BIGINT, expires BIGINT")
-    known = small_table(spark, clocks, "run BIGINT, event_time BIGINT")
-    rows = rows.join(F.broadcast(ingests), on="ingest_id", how="left")
-    rows = rows.withColumn("sequence", F.coalesce("since", "last", F.lit(0)).cast("bigint"))
-    rows = rows.join(F.broadcast(known), on=F.col("sequence") == F.col("run"), how="left")
+    known = small_table(spark, clocks, "sequence BIGINT, event_time BIGINT")
+    rows = table.rows(_OF_IMAGES).withColumnRenamed("since", "sequence")
+    rows = rows.join(F.broadcast(of_ingest), on="ingest_id", how="left")
+    rows = rows.join(F.broadcast(known), on="sequence", how="left")
     path = F.when(F.coalesce("or_split", F.lit("")) == "", F.col("path")).otherwise(
         F.concat_ws("/", "or_split", "path")
     )
     return rows.select(
-        uuid_bytes(names.id).alias("id"),
-        F.coalesce(path, F.col(names.id)).alias("path"),
-        F.col("bytes").cast("bigint").alias("bytes"),
+        "id",
+        F.coalesce(path, uuid_text("id")).alias("path"),
+        "bytes",
         "sequence",
         F.coalesce("event_time", F.lit(0)).cast("bigint").alias("event_time"),
         F.coalesce("expires", F.lit(0)).cast("bigint").alias("expires"),

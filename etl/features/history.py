@@ -1,4 +1,4 @@
-"""Values as they were known at a point in time: transforms over values of feature views, and over metadata rows.
+"""Values as they were known at a point in time: transforms over values of feature views.
 
 Values are rows of ``id, sequence, event_timestamp`` and fields. ``sequence`` is the run that they belong to, and
 ``event_timestamp`` that run's clock. Both order the values of a table in the same way, whatever the clocks of the
@@ -11,13 +11,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from etl.columns import column, ours
-from schemas import Columns
-
-THEN = ours("then")
-"""The column that `metadata_as_of` adds: `CURRENT`, `EARLIER` or `REPLACED`."""
-CURRENT, EARLIER, REPLACED = 0, 1, 2
-_ID, _STATE = ours("id"), ours("state")
+from etl.columns import column
 
 
 def known_at(values: DataFrame, /, *, sequence: int | None = None) -> DataFrame:
@@ -96,57 +90,3 @@ def points_in_time(requests: DataFrame, /, *, views: Sequence[KnownValues]) -> D
             is_fresh = age <= one.ttl * 1_000_000
         columns += [F.when(is_fresh, F.col(f"{name}.{field}")).alias(field) for field in one.fields]
     return found.select("_request.*", *columns)
-
-
-def states_at(history: DataFrame, /, *, sequence: int) -> DataFrame:
-    """The states that images had after a run, and that later runs replaced or removed.
-
-    Args:
-        history: Rows of a history table.
-        sequence: The run.
-
-    Returns:
-        One row for each image with such a state, with the same columns. Two runs at the same time may both have
-        recorded the state that they replaced: it is the same one.
-    """
-    since = F.coalesce("since", F.lit(0))  # unknown: it counts, so that the image is missed
-    held = history.where((since <= sequence) & (F.col("until") > sequence))
-    order = F.struct(since, -F.col("until"))
-    return held.groupBy("id").agg(F.max_by(F.struct(*history.columns), order).alias("state")).select("state.*")
-
-
-def metadata_as_of(
-    rows: DataFrame, /, *, states: DataFrame, sequence: int, columns: Columns, label_type: str
-) -> DataFrame:
-    """Metadata rows as they were after a run.
-
-    Args:
-        rows: The current rows, with ``since`` and ``sha256``, and for label type ``multi`` with ``labels``.
-        states: Rows of `states_at` for this run.
-        sequence: The run.
-        columns: The names of the columns of ``rows``.
-        label_type: The label type of the tables.
-
-    Returns:
-        The rows of images that existed then and have a row now, with the labels and source of then, and a column
-        `THEN`: `CURRENT` if nothing has changed, `EARLIER` for a row with another label than now, and `REPLACED` if
-        the data table has other bytes, another mask or another array now.
-    """
-    named = {columns.label: "label", "labels": "labels", "or_label": "or_label", "source": "source"}
-    named = {name: state for name, state in named.items() if name in rows.columns and state in states.columns}
-    wanted = dict.fromkeys(["sha256", *named.values()])
-    then = states.select(F.col("id").alias(_ID), F.struct(*wanted).alias(_STATE))
-    joined = rows.join(then, on=F.col(columns.id) == F.col(_ID), how="left")
-    is_current = F.col("since") <= sequence
-    is_known = F.col(_ID).isNotNull()
-    is_same = F.col("sha256").eqNullSafe(F.col(f"{_STATE}.sha256")) & F.lit(label_type != "blob")
-    if label_type == "multi":
-        is_same = is_same & F.col("labels").eqNullSafe(F.col(f"{_STATE}.labels"))
-    kind = F.when(~is_known, CURRENT).when(is_current | is_same, EARLIER).otherwise(REPLACED)
-    values = [
-        F.when(is_current, F.col(name)).otherwise(F.col(f"{_STATE}.{named[name]}")).alias(name)
-        if name in named
-        else column(name)
-        for name in rows.columns
-    ]
-    return joined.where(is_current | is_known).select(*values, kind.alias(THEN))

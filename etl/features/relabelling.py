@@ -16,23 +16,21 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from etl.cassandra import registry
-from etl.cassandra.class_numbers import class_names, take_numbers
 from etl.cassandra.control import Control, check_columns
-from etl.cassandra.runs import recorded_runs
-from etl.cassandra.table_records import check_pair, dataset_of, record_of
 from etl.cassandra.tables import append_rows, read_table, uuid_text
 from etl.columns import column, ours
 from etl.errors import ConflictError, SourceError, TableError
-from etl.features.earlier import read_history
 from etl.features.plan import RelabelPlan
 from etl.features.views import register_view, registered_views
 from etl.frames import kept, small_table
-from etl.ingest.plan import new_ingest_id
-from etl.ingest.removal import image_states
-from etl.ingest.sequence import create_sequence, take_run
 from etl.secrets import driver_storage, secrets_on_executors
 from etl.sources.labels.files import read_labels
 from etl.sources.labels.matching import label_by_file, unmatched_labels
+from etl.tables.class_numbers import class_names, take_numbers
+from etl.tables.metadata_table import MetadataTable
+from etl.tables.runs import new_ingest_id, recorded_runs
+from etl.tables.sequence import create_sequence, take_run
+from etl.tables.table_records import check_pair, dataset_of, record_of
 from schemas import Columns, TableName
 from schemas.feature_sources import Labels
 from schemas.features import FeatureView, ViewName
@@ -246,14 +244,13 @@ def ingested_labels(spark: SparkSession, control: Control, metadata: TableName) 
         ``id`` (text), ``sequence`` and ``event_timestamp`` of the run since which the image has the label, and
         ``label``. Images have a row for each of their states, and one without a label for each removal.
     """
-    states = image_states(spark, control, metadata=metadata, columns=Columns())
-    rows = states.select(uuid_text("id").alias("id"), F.col("since").alias("sequence"), "label")
-    if (history := read_history(spark, control, metadata)) is not None:
+    table = MetadataTable.open(spark, control, metadata)
+    rows = table.rows(["since", "label"]).select(uuid_text("id").alias("id"), F.col("since").alias("sequence"), "label")
+    if (history := table.replaced()) is not None:
         earlier = history.select("id", F.coalesce("since", F.lit(0)).alias("sequence"), "label")
         removed = history.where(F.col("kind").isin(DELETED, PRUNED))
         rows = rows.union(earlier).union(removed.select("id", "until", F.lit(None).cast("int").alias("label")))
-    runs = recorded_runs(control, metadata)
-    clocks = {"sequence": [0, *(run.sequence for run in runs)], "clock": [0, *(run.clock for run in runs)]}
+    clocks = {"sequence": [0, *table.clocks], "clock": [0, *table.clocks.values()]}
     known = F.broadcast(small_table(spark, clocks, "sequence BIGINT, clock BIGINT"))
     joined = rows.join(known, on="sequence", how="left")
     started = F.timestamp_micros(F.coalesce("clock", F.lit(0))).alias("event_timestamp")

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from etl.cassandra.class_numbers import next_number
 from etl.cassandra.control import Control
-from etl.cassandra.table_records import read_records
 from etl.cassandra.tables import read_table
 from etl.errors import ConflictError
 from etl.ingest.plan import IngestPlan
+from etl.tables.class_numbers import next_number
+from etl.tables.table_records import read_records
 from formats.sizes import counted
 from schemas import Columns, TableName
 from schemas.tables import check_column

@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql import SparkSession
 
-from etl.cassandra.class_numbers import class_names, take_numbers
 from etl.cassandra.control import Control
-from etl.cassandra.runs import recorded_runs
-from etl.cassandra.table_records import TableRecord, check_fits, claim_tables, read_records
 from etl.errors import ConflictError, SourceError, TableError
 from etl.ingest.old_tables import OTHER_TOOLS, examine
 from etl.ingest.plan import IngestPlan, Tables
-from etl.ingest.sequence import Run, take_run
 from etl.pictures.plan import MASK_FRAME
 from etl.sources.labels.values import class_numbers
+from etl.tables.class_numbers import class_names, take_numbers
+from etl.tables.runs import recorded_runs
+from etl.tables.sequence import Run, take_run
+from etl.tables.table_records import TableRecord, check_fits, claim_tables, read_records
 from schemas import Columns, TableName
 from schemas.tables import (
     ADDED_COLUMNS,

@@ -7,14 +7,17 @@ from dataclasses import dataclass, field, replace
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from etl.cassandra.tables import read_table, uuid_bytes
 from etl.errors import ConflictError
 from etl.frames import kept
 from etl.ingest.plan import IngestPlan
 from etl.ingest.writing.outcomes import DELETED, THERE, THERE_FROM_OTHERS, THERE_OTHERWISE, tally
 from etl.ingest.writing.target_folder import files_done
+from etl.tables.metadata_table import MetadataTable
 
 _SHOWN = 5
+
+KNOWN = ("label", "or_label", "or_split", "path", "bytes", "sha256", "source", "group_id")
+"""The columns of existing images that an ingest compares."""
 
 log = logging.getLogger("imagestrata.ingest")
 
@@ -49,11 +52,11 @@ class ExistingImages:
 
     @classmethod
     def in_tables(
-        cls, spark: SparkSession, entries: DataFrame, *, plan: IngestPlan, stack: ExitStack
+        cls, table: MetadataTable, entries: DataFrame, *, plan: IngestPlan, stack: ExitStack
     ) -> "ExistingImages":
         """Find them in tables. Raises `ConflictError` for rows from other sources, `TableError`."""
         log.info("look for these images in %s", plan.tables.metadata)
-        rows = entries.transform(there_already, known=known_images(spark, plan=plan), source=plan.source_name)
+        rows = entries.transform(there_already, known=table.rows(KNOWN), source=plan.source_name)
         rows = kept(rows, stack=stack)  # now: later the table also has the rows of this run
         before = rows.transform(as_outcomes)
         sums = before.transform(tally).collect()
@@ -78,14 +81,6 @@ class ExistingImages:
         if self.done is not None:
             done = kept(self.done.join(left_out, on="id", how="left_anti").union(left_out), stack=stack)
         return replace(self, done=done, count=done.count(), deleted=count, sums=[])
-
-
-def known_images(spark: SparkSession, *, plan: IngestPlan) -> DataFrame:
-    """All metadata rows. The columns ``id`` (16 bytes) and ``label`` have these names here, whatever the table says."""
-    key, label = plan.columns.id, plan.columns.label
-    others = ("or_label", "or_split", "path", "bytes", "sha256", "source", "group_id")
-    rows = read_table(spark, plan.tables.metadata, columns=(key, label, *others))
-    return rows.select(uuid_bytes(key).alias("id"), F.col(label).alias("label"), *others)
 
 
 def there_already(entries: DataFrame, *, known: DataFrame, source: str) -> DataFrame:

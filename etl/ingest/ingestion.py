@@ -9,7 +9,6 @@ from dataclasses import replace
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from etl.cassandra.control import Control
-from etl.cassandra.runs import recorded_runs, sequences_by_ingest
 from etl.errors import EtlError
 from etl.frames import kept
 from etl.ingest.class_agreement import check_classes
@@ -27,13 +26,11 @@ from etl.ingest.destination import (
     is_empty,
 )
 from etl.ingest.duplicates import DuplicateSummary, duplicate_groups, summarise
-from etl.ingest.existing_images import ExistingImages, as_left_out, known_images
+from etl.ingest.existing_images import KNOWN, ExistingImages, as_left_out
 from etl.ingest.listed_images import list_images
 from etl.ingest.mask_frames import check_mask_frames
-from etl.ingest.plan import IngestPlan, new_ingest_id
-from etl.ingest.removal import deleted_images
+from etl.ingest.plan import IngestPlan
 from etl.ingest.report import IngestEstimate, IngestReport
-from etl.ingest.sequence import finish_run
 from etl.ingest.stale_rows import StaleRows, not_found, of_listing, prune, rows_of_source, splits_of
 from etl.ingest.writing.folder_rows import folder_target
 from etl.ingest.writing.image_writer import Target, WriteOrder
@@ -44,6 +41,9 @@ from etl.ingest.writing.table_rows import TableTarget
 from etl.ingest.writing.target_folder import publish_rejected, record_options
 from etl.ingest.writing.tasks import task_count, write
 from etl.sources.folder_counts import check_class_level
+from etl.tables.metadata_table import MetadataTable
+from etl.tables.runs import new_ingest_id, recorded_runs, sequences_by_ingest
+from etl.tables.sequence import finish_run
 
 log = logging.getLogger("imagestrata.ingest")
 
@@ -101,6 +101,7 @@ class Ingest:
         self._spark, self._plan, self._stack = spark, plan, stack
         self._control = None if plan.target is not None else stack.enter_context(Control.from_spark(spark))
         self._destination: Destination | None = None
+        self._table: MetadataTable | None = None
         self._run: StartedRun | None = None
         self._cores = spark.sparkContext.defaultParallelism
         if self._control is not None:
@@ -126,21 +127,15 @@ class Ingest:
             if self._destination.numbers is None:
                 check_classes(spark, self._control, plan=plan, names=names)
             self._existing = ExistingImages()
+            self._table = MetadataTable.open(spark, self._control, plan.tables.metadata, columns=plan.columns)
             if not is_empty(self._control, plan=plan):
-                self._existing = ExistingImages.in_tables(spark, entries, plan=plan, stack=self._stack)
-            if (deleted := self._deleted()) is not None:
+                self._existing = ExistingImages.in_tables(self._table, entries, plan=plan, stack=self._stack)
+            if not plan.restore_deleted and (deleted := self._table.deleted()) is not None:
                 self._existing = self._existing.with_deleted(entries, deleted=deleted, stack=self._stack)
         if there := self._existing.count - self._existing.deleted:
             log.info("%s images exist already and are skipped", f"{there:,}")
         if self._existing.deleted:
             log.warning("%s images were deleted and are left out", f"{self._existing.deleted:,}")
-
-    def _deleted(self) -> DataFrame | None:
-        """The ids of images that were deleted on request and are to be left out."""
-        plan = self._plan
-        if self._control is None or plan.restore_deleted:
-            return None
-        return deleted_images(self._spark, self._control, metadata=plan.tables.metadata, columns=plan.columns)
 
     def estimate(self) -> IngestEstimate:
         """Estimate what would be written."""
@@ -229,7 +224,8 @@ class Ingest:
         if self._existing.others:
             create_history_table(control, plan=plan)
         self._run = destination.begin(control, plan=plan, kind="ingest", ingest_id=self._id)
-        if (deleted := self._deleted()) is None:
+        table = MetadataTable.open(self._spark, control, plan.tables.metadata, columns=plan.columns)
+        if plan.restore_deleted or (deleted := table.deleted()) is None:
             return
         left_out = as_left_out(self._images.entries.join(deleted, on="id", how="left_semi")).count()
         if left_out > self._existing.deleted:
@@ -295,12 +291,12 @@ class Ingest:
     def _stale(self, outcomes: DataFrame) -> StaleRows | None:
         """Count the stale rows of this source; list and remove them if the plan says so."""
         plan, control = self._plan, self._control
-        if control is None or self._existing.rows is None:
+        if control is None or self._table is None or self._existing.rows is None:
             if plan.list_stale:
                 log.info("0 stale rows of %s", plan.source_name)
             return None
         splits = splits_of(plan.source, found=self._images.counts.images_by_split)
-        rows = known_images(self._spark, plan=plan).transform(rows_of_source, source=plan.source_name, splits=splits)
+        rows = self._table.rows(KNOWN).transform(rows_of_source, source=plan.source_name, splits=splits)
         rows = kept(rows, stack=self._stack)
         stale = kept(rows.transform(not_found, outcomes=outcomes), stack=self._stack)
         found = StaleRows.of_rows(stale, of=rows.count(), is_listed=plan.list_stale)
@@ -317,8 +313,8 @@ class Ingest:
 
     def _duplicates(self) -> DuplicateSummary:
         rows = self._outcomes  # a table may have images of other sources too
-        if self._existing.rows is not None:
-            rows = known_images(self._spark, plan=self._plan)
+        if self._table is not None and self._existing.rows is not None:
+            rows = self._table.rows(KNOWN)
         duplicates = summarise(duplicate_groups(rows))
         for same in duplicates.examples:
             log.info("exact duplicates: %s", same)

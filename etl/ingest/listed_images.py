@@ -10,7 +10,6 @@ from functools import partial
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from etl.cassandra.class_numbers import class_names
 from etl.cassandra.control import Control
 from etl.errors import SourceError
 from etl.frames import kept, pictures_in_rows
@@ -22,6 +21,7 @@ from etl.sources.listing import ListedSource, list_source
 from etl.sources.plan import SourcePlan
 from etl.sources.tar_members import FAULTS
 from etl.sources.trees import local_path
+from etl.tables.class_numbers import class_names
 from formats.image_names import OUTSIDE
 from formats.sizes import counted
 

@@ -14,16 +14,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from etl.batches import arrow_schema, batch_of, rows_of
-from etl.cassandra.class_numbers import class_names
 from etl.cassandra.control import Control
-from etl.cassandra.table_records import TableRecord
 from etl.cassandra.tables import read_table, uuid_bytes
-from etl.cassandra.write_times import latest_write
 from etl.errors import ConflictError
 from etl.sources.labels.values import number_of
+from etl.tables.class_numbers import class_names
+from etl.tables.table_records import TableRecord, label_type_of
+from etl.tables.write_times import latest_write
 from etl.workers import map_batches
 from schemas import Columns, image_id
-from schemas.tables import LabelType
 
 OTHER_TOOLS = (
     "You cannot append to tables that other tools created. You can read and split them with cache_rows.py, split.py, "
@@ -52,7 +51,7 @@ def examine(spark: SparkSession, control: Control, *, wanted: TableRecord, colum
             f"Wanted the data table of {wanted.metadata_table}, which has rows. Found: no table {wanted.data_table}. "
             "Set --data-table to the table with their images, or use another --metadata-table."
         )
-    found = label_type_of(control, wanted, columns=columns)
+    found = label_type_of(control, data=wanted.data_table, metadata=wanted.metadata_table, columns=columns)
     if found != wanted.label_type:
         raise ConflictError(
             f"Wanted to ingest {wanted.content} into {wanted.pair}. Found: rows with labels of type "
@@ -82,16 +81,6 @@ def examine(spark: SparkSession, control: Control, *, wanted: TableRecord, colum
             )
         record = replace(wanted, numbering="number" if counts["by_name"] else "name")
     return OldTable(record, latest_write(control, wanted.metadata_table, key=columns.id, column="path"))
-
-
-def label_type_of(control: Control, record: TableRecord, /, *, columns: Columns) -> LabelType:
-    """The label type of tables, from their columns."""
-    kind = (control.columns(record.data_table) or {}).get(columns.label)
-    if kind == "int":
-        return "int"
-    if kind is None:
-        return "none"
-    return "multi" if "labels" in (control.columns(record.metadata_table) or {}) else "blob"
 
 
 def count_rows(rows: DataFrame, /, *, dataset: str, names: Mapping[str, int]) -> DataFrame:

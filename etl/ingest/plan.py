@@ -1,11 +1,9 @@
 """The options of an ingest, validated before anything starts."""
 
 import os
-import secrets
 import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime, timedelta
 
 from etl.pictures.plan import Check, Recode
 from etl.sources.plan import SourcePlan, is_local
@@ -215,14 +213,3 @@ class Tables:
             self.quarantine: create_quarantine(self.metadata.keyspace),
             **self.records,
         }
-
-
-def new_ingest_id() -> uuid.UUID:
-    """A time-based UUID with a random node (RFC 9562, 6.10), which has a time but does not identify the machine."""
-    return uuid.uuid1(node=secrets.randbits(48) | 1 << 40, clock_seq=secrets.randbits(14))
-
-
-def ingest_time(ingest_id: uuid.UUID) -> datetime:
-    """The time in a time-based UUID, to the millisecond as in Cassandra. A resumed run writes the same time."""
-    milliseconds = (ingest_id.time - 0x01B21DD213814000) // 10_000
-    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=milliseconds)

@@ -15,11 +15,12 @@ from etl.cassandra.control import Control
 from etl.errors import EtlError
 from etl.frames import kept
 from etl.ingest.plan import IngestPlan
-from etl.ingest.removal import Removal, check_removed, image_states, record, remove
-from etl.ingest.sequence import Run
 from etl.ingest.writing.outcomes import DELETED, THERE, WRITTEN
 from etl.sources.entries import text
 from etl.sources.plan import SourcePlan
+from etl.tables.metadata_table import MetadataTable
+from etl.tables.removal import Removal, check_removed, record, remove
+from etl.tables.sequence import Run
 from formats.image_names import HIDDEN
 from schemas.tables import PRUNED
 
@@ -33,7 +34,7 @@ def rows_of_source(metadata: DataFrame, /, *, source: str, splits: Collection[st
     """The metadata rows that an ingest of this source wrote, in these splits.
 
     Args:
-        metadata: Rows of `etl.ingest.existing_images.known_images`.
+        metadata: Rows of the metadata table, with `etl.ingest.existing_images.KNOWN`.
         source: The name of the source in rows.
         splits: The splits (``or_split``) that the ingest listed. Rows in other splits are left out.
 
@@ -134,8 +135,8 @@ def prune(stale: DataFrame, /, *, control: Control, plan: IngestPlan, run: Run, 
     tables, spark = plan.tables, stale.sparkSession
     removal = Removal.begin(control, data=tables.data, metadata=tables.metadata, columns=tables.columns, run=run)
     with ExitStack() as stack:
-        states = image_states(spark, control, metadata=tables.metadata, columns=tables.columns)
-        states = kept(states.join(stale.select("id"), on="id", how="left_semi"), stack=stack)
+        table = MetadataTable.open(spark, control, tables.metadata, columns=tables.columns)
+        states = kept(table.states().join(stale.select("id"), on="id", how="left_semi"), stack=stack)
         rows = states.count()
         record(states, removal=removal, kind=PRUNED, reason=f"not found by ingest {ingest_id}")
         removed = states.transform(remove, removal=removal).count()

@@ -7,9 +7,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from etl.batches import arrow_schema
-from etl.cassandra.control import Control
+from etl.cassandra.control import Control, check_columns
 from etl.errors import TableError
-from etl.features.earlier import EarlierMetadata
 from etl.frames import small_table
 from etl.ingest.listed_images import Keep, ListedImages
 from etl.ingest.mask_frames import check_mask_frames
@@ -18,11 +17,15 @@ from etl.shards.packing import position_order
 from etl.shards.plan import ShardPlan
 from etl.shards.reading import PictureTable
 from etl.shards.rows import SAMPLES
-from etl.shards.tables import ChosenSplit, label_type_of, names_of, table_entries
+from etl.shards.tables import ChosenSplit, table_entries
 from etl.sources.folder_counts import check_class_level
 from etl.sources.labels.values import class_numbers
 from etl.sources.plan import SourcePlan
 from etl.splits.positions import seeded_order
+from etl.tables.class_numbers import class_names
+from etl.tables.earlier import EarlierMetadata
+from etl.tables.metadata_table import MetadataTable
+from etl.tables.table_records import dataset_of, label_type_of
 from schemas import Columns, SchemaError, TableName
 from schemas.as_of import AsOf
 from schemas.tables import LabelType
@@ -118,22 +121,17 @@ def _of_tables(spark: SparkSession, split: ChosenSplit | None, plan: ShardPlan, 
     assert data is not None
     assert metadata is not None
     with Control.from_spark(spark) as control:
+        check_columns(control, data, columns=[columns.id, columns.data])
+        check_columns(control, metadata, columns=[columns.id])
         kind = label_type_of(control, data=data, metadata=metadata, columns=columns)
+        table = MetadataTable.open(spark, control, metadata, columns=columns)
         earlier = None
         if plan.as_of is not None:
             earlier = EarlierMetadata.open(
-                spark,
-                control,
-                table=metadata,
-                columns=columns,
-                label_type=kind,
-                as_of=AsOf.parse(plan.as_of),
-                skips=plan.skip_replaced,
+                table, label_type=kind, as_of=AsOf.parse(plan.as_of), skips=plan.skip_replaced
             )
-        entries = table_entries(
-            spark, control, data=data, metadata=metadata, columns=columns, kind=kind, earlier=earlier
-        )
-        names = names_of(control, metadata=metadata, dataset="")
+        entries = table_entries(table, data=data, kind=kind, earlier=earlier)
+        numbers = class_names(control, keyspace=metadata.keyspace, dataset=dataset_of(control, metadata))
         cluster = control.located
     remarks: tuple[str, ...] = ()
     if earlier is not None:
@@ -146,7 +144,7 @@ def _of_tables(spark: SparkSession, split: ChosenSplit | None, plan: ShardPlan, 
         bare=entries,
         access="random",
         label_type=kind,
-        class_names=names if kind == "int" else {},
+        class_names={label: name for name, label in numbers.items()} if kind == "int" else {},
         source=f"table:{data}",
         pictures=PictureTable(cluster, data, columns, kind),
         metadata_table=metadata,

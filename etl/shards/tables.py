@@ -9,17 +9,17 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from etl.cassandra.class_numbers import class_names
-from etl.cassandra.control import Control, check_columns
-from etl.cassandra.table_records import dataset_of
+from etl.cassandra.control import check_columns
 from etl.cassandra.tables import read_table, uuid_bytes
 from etl.errors import TableError
-from etl.features.earlier import EarlierMetadata
-from etl.features.history import THEN
 from etl.frames import from_pandas
+from etl.tables.earlier import THEN, EarlierMetadata
+from etl.tables.metadata_table import MetadataTable
 from formats import open_split
 from schemas import Columns, TableName
 from schemas.tables import LabelType
+
+_TEXT = ("or_split", "path", "or_label", "group_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,44 +70,24 @@ class ChosenSplit:
         return from_pandas(spark, self.rows.to_pandas(), "id BINARY, split_label INT, position BIGINT")
 
 
-def label_type_of(control: Control, *, data: TableName, metadata: TableName, columns: Columns) -> LabelType:
-    """The label type of two tables, from their columns. Raises `TableError` for missing tables."""
-    check_columns(control, data, columns=[columns.id, columns.data])
-    check_columns(control, metadata, columns=[columns.id])
-    kind = (control.columns(data) or {}).get(columns.label)
-    if kind is None:
-        return "none"
-    if kind != "blob":
-        return "int"
-    return "multi" if "labels" in (control.columns(metadata) or {}) else "blob"
-
-
 def table_entries(
-    spark: SparkSession,
-    control: Control,
-    *,
-    data: TableName,
-    metadata: TableName,
-    columns: Columns,
-    kind: LabelType,
-    earlier: EarlierMetadata | None = None,
+    table: MetadataTable, *, data: TableName, kind: LabelType, earlier: EarlierMetadata | None = None
 ) -> DataFrame:
     """The images of a metadata table with the columns of `ENTRIES`, and ``label``. Their bytes are read by id.
 
     With ``earlier``, they are those of an earlier run, with the column ``then``. Raises `TableError` for a table
     without sizes; tables of an ingest have sizes.
     """
+    columns = table.columns
     needed = [columns.id, "bytes", *([columns.label] if kind == "int" else [])]
-    check_columns(control, metadata, columns=needed)
-    has = control.columns(metadata) or {}
-    more = [name for name in ("or_split", "path", "or_label", "group_id") if name in has]
+    check_columns(table.control, table.name, columns=needed)
+    more = [name for name in _TEXT if name in table.fields]
     read = [*needed, *more]
     read += [name for name in (earlier.needed if earlier else []) if name not in read]
-    rows = read_table(spark, metadata, columns=read)
+    rows = read_table(table.spark, table.name, columns=read)
     if earlier is not None:
         rows = earlier.rows(rows)
-    text = {name: F.col(name) if name in more else F.lit(None).cast("string") for name in
-            ("or_split", "path", "or_label", "group_id")}  # fmt: skip
+    text = {name: F.col(name) if name in more else F.lit(None).cast("string") for name in _TEXT}
     null = F.lit(None)
     return rows.select(
         uuid_bytes(columns.id).alias("id"),
@@ -125,12 +105,6 @@ def table_entries(
         (F.col(columns.label) if kind == "int" else null).cast("int").alias("label"),
         *([THEN] if earlier and earlier.states else []),
     )
-
-
-def names_of(control: Control, *, metadata: TableName, dataset: str) -> dict[int, str]:
-    """Class names by number, as far as they are in the table of classes."""
-    found = class_names(control, keyspace=metadata.keyspace, dataset=dataset or dataset_of(control, metadata))
-    return {label: name for name, label in found.items()}
 
 
 def _no_index(address: str, index: int, splits: int) -> str:

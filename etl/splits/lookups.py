@@ -7,8 +7,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from etl.cassandra.control import Control, check_columns
-from etl.cassandra.table_records import record_of
 from etl.errors import TableError
+from etl.tables.table_records import record_of
 from schemas import Columns, TableName
 from schemas.tables import check_column
 

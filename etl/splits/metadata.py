@@ -17,20 +17,20 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from etl.attempt import Attempt
-from etl.cassandra.class_numbers import class_names
 from etl.cassandra.control import Control, check_columns
-from etl.cassandra.expiry import expiring_ingests
-from etl.cassandra.table_records import dataset_of
 from etl.cassandra.tables import read_table, uuid_bytes
 from etl.columns import check_theirs, column, ours
 from etl.errors import TableError
 from etl.expressions import names_in
 from etl.features.columns import LACKS, check_complete, find_fields, metadata_columns, with_fields
-from etl.features.earlier import EarlierMetadata, half_deleted, newest_run
-from etl.features.history import THEN
 from etl.features.relabelling import newest_label_views, versions_of, with_labels
 from etl.splits.plan import LABELS, SplitPlan
 from etl.splits.positions import fingerprint_sums
+from etl.tables.class_numbers import class_names
+from etl.tables.earlier import THEN, EarlierMetadata
+from etl.tables.metadata_table import MetadataTable
+from etl.tables.runs import expiring, unfinished
+from etl.tables.table_records import dataset_of
 from formats.origin import created
 from formats.sizes import counted
 from formats.splits.fingerprint import rows_fingerprint
@@ -169,29 +169,23 @@ def copy_table(spark: SparkSession, address: str | None, *, plan: SplitPlan, onl
     with Control.from_spark(spark) as control:
         check_columns(control, data, columns=[names.id, names.data])
         check_columns(control, table, columns=[names.id])
-        found, of_data = control.columns(table) or {}, control.columns(data) or {}
+        opened = MetadataTable.open(spark, control, table, columns=names)
+        found, of_data = opened.fields, control.columns(data) or {}
         dataset = plan.dataset or dataset_of(control, table)
         classes = class_names(control, keyspace=table.keyspace, dataset=dataset)
         is_key = control.key(table) == [names.id]
         asked = {*plan.named_columns, *(names_in(plan.where) if plan.where else ())}
         label_type = _label_type(of_data.get(names.label), found, plan)
-        sequence, unfinished = newest_run(control, table)
         earlier = None
         if plan.as_of is not None:
             earlier = EarlierMetadata.open(
-                spark,
-                control,
-                table=table,
-                columns=names,
-                label_type=label_type,
-                as_of=AsOf.parse(plan.as_of),
-                skips=plan.skip_replaced,
+                opened, label_type=label_type, as_of=AsOf.parse(plan.as_of), skips=plan.skip_replaced
             )
         as_of = None if earlier is None else earlier.sequence
         relabelled = versions_of(control, table, plan.label_view, until=as_of) if plan.label_view else []
-        half = half_deleted(spark, control, metadata=table, columns=names)
+        half = opened.half_deleted()
         unused = [] if plan.label_view else newest_label_views(control, table, until=as_of)
-        expiring = expiring_ingests(control, table)
+        ttls = expiring(opened.runs)
         views = find_fields(control, table, names=asked - found.keys() - {"id", "label"}, pinned=plan.features)
     in_data = of_data.get(names.label)
     others = [name for name, kind in found.items() if _SIMPLE.fullmatch(kind) or (name == LABELS and "int" in kind)]
@@ -214,7 +208,7 @@ def copy_table(spark: SparkSession, address: str | None, *, plan: SplitPlan, onl
         read.append("sha256")
     read += sorted(metadata_columns(views) - set(read))
     read += [name for name in (earlier.needed if earlier else []) if name not in read]
-    read += [name for name in (_EXPIRY if expiring else ()) if name not in read]
+    read += [name for name in (_EXPIRY if ttls else ()) if name not in read]
     of_table = read_table(spark, table, columns=read)
     if earlier is not None:
         of_table = earlier.rows(of_table)
@@ -227,7 +221,7 @@ def copy_table(spark: SparkSession, address: str | None, *, plan: SplitPlan, onl
         label.cast("int").alias("label"),
         *(uuid_bytes(column(name)).alias(name) if kinds[name] == "uuid" else column(name) for name in others),
         *fields,
-        *([expires_at(expiring)] if expiring else []),
+        *([expires_at(ttls)] if ttls else []),
         *(f"`{LACKS} {number}`" for number in range(len(views))),
         *([THEN] if earlier and earlier.states else []),
     )
@@ -261,8 +255,8 @@ def copy_table(spark: SparkSession, address: str | None, *, plan: SplitPlan, onl
         stored=tuple(one.view for one in views if one.view.name in {pinned.name for pinned in plan.features}),
         label_view=relabelled[0].title if relabelled else None,
         as_of=as_of,
-        sequence=sequence,
-        unfinished=unfinished,
+        sequence=opened.newest,
+        unfinished=tuple(sorted(run.sequence for run in unfinished(opened.runs))),
         warnings=(*told, *warnings, *(_of_label_view(view, table) for view in unused)),
     )
 

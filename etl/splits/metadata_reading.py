@@ -7,7 +7,6 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from etl.cassandra.control import Control
-from etl.cassandra.tables import read_table, uuid_bytes
 from etl.columns import ours
 from etl.errors import TableError, UnreachableError
 from etl.splits.candidates import name_labels
@@ -16,10 +15,9 @@ from etl.splits.lookups import check_pictures, draw_ids
 from etl.splits.metadata import CLASS_NAME, CacheOutput, Metadata, copy_table, count_repeated, read_cache, sums
 from etl.splits.plan import LABELS, SplitPlan
 from etl.splits.positions import added_up
+from etl.tables.metadata_table import MetadataTable
 from formats.splits.fingerprint import rows_fingerprint
-from schemas import IdentifierError
 from schemas.cache import CacheManifest
-from schemas.tables import DELETED, PRUNED, history_of
 
 _REMOVED = 4_000
 
@@ -93,14 +91,10 @@ def check_sample(
 
 def _removed(spark: SparkSession, control: Control, rows: DataFrame, *, metadata: Metadata) -> list[bytes]:
     """Ids of images that were removed from the table at some time, if there are any: a cache may still have them."""
-    try:
-        history = history_of(metadata.metadata_table)
-    except IdentifierError:  # too long a name for a history
+    removed = MetadataTable.open(spark, control, metadata.metadata_table).removals()
+    if removed is None:
         return []
-    if control.columns(history) is None:
-        return []
-    removed = read_table(spark, history, columns=["id", "kind"]).where(F.col("kind").isin(DELETED, PRUNED))
-    found = rows.select("id").join(removed.select(uuid_bytes("id").alias("id")), on="id", how="left_semi")
+    found = rows.select("id").join(removed, on="id", how="left_semi")
     return [bytes(row["id"]) for row in found.distinct().limit(_REMOVED).collect()]
 
 

@@ -5,17 +5,16 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
 
-from etl.cassandra.class_numbers import class_names, restore_numbers
 from etl.cassandra.control import Control
-from etl.cassandra.runs import recorded_runs
-from etl.cassandra.table_records import TableRecord, read_records, record_of
 from etl.ingest.class_agreement import ClassAgreement, counts_of
 from etl.ingest.destination import fitting_record
 from etl.ingest.listed_images import ListedImages
-from etl.ingest.old_tables import label_type_of
 from etl.ingest.plan import IngestPlan
 from etl.ingest.stale_rows import splits_of
 from etl.ingest.writing.image_rows import METADATA_COLUMNS
+from etl.tables.class_numbers import class_names, restore_numbers
+from etl.tables.runs import recorded_runs
+from etl.tables.table_records import TableRecord, label_type_of, read_records, record_of
 from etl.verify.comparison import Rules
 from etl.verify.expected import Expectation
 from etl.verify.plan import VerifyPlan
@@ -96,8 +95,11 @@ def records_of(control: Control, *, plan: VerifyPlan, metadata: DataFrame) -> Re
     """Read what is recorded of the tables. ``metadata`` has rows of `problems.stored_metadata`. Runs Spark."""
     table = plan.metadata_table
     record = record_of(control, table)
-    of_tables = TableRecord(metadata_table=table, data_table=plan.data_table, dataset="", label_type="int")
-    label_type = label_type_of(control, of_tables, columns=plan.columns) if record is None else record.label_type
+    label_type = (
+        label_type_of(control, data=plan.data_table, metadata=table, columns=plan.columns)
+        if record is None
+        else record.label_type
+    )
     columns = {"label" if name == plan.columns.label else name for name in stored_columns(control, plan)}
     is_ours = record is not None or plan.ingest is not None or label_type == "int"
     if is_ours and plan.columns.label in (control.columns(plan.data_table) or {}):

@@ -10,19 +10,19 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from etl.cassandra.control import Control
-from etl.cassandra.runs import recorded_runs, sequences_by_ingest
 from etl.errors import EtlError
 from etl.frames import kept
 from etl.ingest.destination import find_destination
 from etl.ingest.listed_images import ListedImages
-from etl.ingest.plan import IngestPlan, new_ingest_id
-from etl.ingest.sequence import Run, finish_run, take_lone_run
+from etl.ingest.plan import IngestPlan
 from etl.ingest.writing.image_writer import Nowhere, WriteOrder
 from etl.ingest.writing.outcomes import WRITTEN
 from etl.ingest.writing.preparation import Preparation
 from etl.ingest.writing.table_rows import TableTarget
 from etl.ingest.writing.tasks import task_count, write
 from etl.sources.entries import Listing
+from etl.tables.runs import new_ingest_id, recorded_runs, sequences_by_ingest
+from etl.tables.sequence import Run, finish_run, take_lone_run
 from etl.verify.comparison import KINDS, MISSING_BLOB, NO_METADATA, Rules
 from etl.verify.expected import Expectation
 from etl.verify.plan import VerifyPlan

@@ -15,15 +15,14 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from etl.cassandra.control import Control, check_columns
-from etl.cassandra.runs import recorded_runs, sequences_by_ingest
 from etl.cassandra.tables import read_table, uuid_text
 from etl.errors import TableError
-from etl.features.earlier import read_history, with_since
-from etl.features.history import THEN, metadata_as_of, states_at
 from etl.features.relabelling import versions_of, with_labels
 from etl.frames import kept, small_table
 from etl.splits.positions import added_up, fingerprint_sums
 from etl.splits.taking_part import open_folder
+from etl.tables.earlier import THEN, metadata_as_of, states_at
+from etl.tables.metadata_table import MetadataTable
 from formats.splits.fingerprint import split_fingerprint
 from formats.splits.opened import OpenSplit
 from schemas import SchemaError, SplitManifest, SplitPart, TableName
@@ -131,11 +130,12 @@ def run(spark: SparkSession, *, address: str) -> SplitChanges:
         control = stack.enter_context(Control.from_spark(spark))
         damaged, images = _read_split(spark, split)
         images = kept(images, stack=stack)
-        changed, unchecked = _compare(spark, control, images, manifest=manifest)
+        table = MetadataTable.open(spark, control, TableName.parse(manifest.metadata_table), columns=manifest.columns)
+        changed, unchecked = _compare(table, images, manifest=manifest)
         changed = kept(changed, stack=stack)
         counted = {row["kind"]: row["count"] for row in changed.groupBy("kind").count().collect()}
         first = changed.orderBy("kind", "id").limit(_LISTED).collect()
-        times = {run.sequence: run.started for run in recorded_runs(control, TableName.parse(manifest.metadata_table))}
+        times = {run.sequence: run.started for run in table.runs}
         changes = [Change(FILES, None, None, None, None, text) for text in damaged]
         changes += [_change(row, times.get(row["run"]), names=manifest.class_names) for row in first]
         counts = {**counted, **({FILES: len(damaged)} if damaged else {})}
@@ -177,29 +177,27 @@ def _fingerprint(rows: DataFrame, part: SplitPart, *, seed: int) -> str:
     return split_fingerprint(seed=seed, index=part.index, rows=summed["rows"], sums=added_up([summed]))
 
 
-def _compare(
-    spark: SparkSession, control: Control, images: DataFrame, *, manifest: SplitManifest
-) -> tuple[DataFrame, list[str]]:
+def _compare(table: MetadataTable, images: DataFrame, *, manifest: SplitManifest) -> tuple[DataFrame, list[str]]:
     """The changes (``kind, id, path, run, reason, at, was, is``), and what cannot be verified."""
-    table, columns, label_type = TableName.parse(manifest.metadata_table), manifest.columns, manifest.label_type
-    check_columns(control, table, columns=[columns.id])
-    there = control.columns(table) or {}
+    columns, label_type = manifest.columns, manifest.label_type
+    check_columns(table.control, table.name, columns=[columns.id])
+    there = table.fields
     unchecked = []
     if manifest.sequence is None or "sha256" not in there:
         why = "it records no run: an earlier version made it, or the tables of another tool have no runs"
         unchecked.append(f"whether the bytes of {manifest.metadata_table} are those of the split ({why})")
     sequence = -1 if manifest.sequence is None else manifest.sequence
     wanted = [columns.id, columns.label, "labels", "or_split", "path", "sha256", "since", "ingest_id"]
-    rows = read_table(spark, table, columns=[name for name in wanted if name in there])
+    rows = read_table(table.spark, table.name, columns=[name for name in wanted if name in there])
     kinds = {"since": "bigint", "sha256": "binary", "labels": "array<int>"}
     for name in ("since", "sha256", "labels", "or_split", "path", "ingest_id", columns.label):
         if name not in rows.columns:
             rows = rows.withColumn(name, F.lit(None).cast(kinds.get(name, "string")))
-    rows = rows.transform(with_since, runs=sequences_by_ingest(recorded_runs(control, table)))
-    history = read_history(spark, control, table)
+    rows = rows.transform(table.with_since)
+    history = table.replaced()
     if history is None:
-        history = spark.range(0).select(*(F.lit(None).cast(kind).alias(name) for name, kind in _HISTORY.items()))
-    labels = _labels(spark, control, rows, history, manifest=manifest)
+        history = table.spark.range(0).select(*(F.lit(None).cast(kind).alias(name) for name, kind in _HISTORY.items()))
+    labels = _labels(table, rows, history, manifest=manifest)
     states = history.transform(states_at, sequence=sequence)
     removals = history.where(F.col("kind") != "replaced").groupBy("id")
     removed = removals.agg(F.max_by(F.struct("kind", "until", "reason", "at"), "until").alias("removed"))
@@ -254,11 +252,9 @@ def _kind(label_type: str, *, sequence: int) -> Column:
     return F.array(*kinds)
 
 
-def _labels(
-    spark: SparkSession, control: Control, rows: DataFrame, history: DataFrame, *, manifest: SplitManifest
-) -> DataFrame:
+def _labels(table: MetadataTable, rows: DataFrame, history: DataFrame, *, manifest: SplitManifest) -> DataFrame:
     """``id, is``: the labels of images as the split takes them, from its run and its label view."""
-    table, columns = TableName.parse(manifest.metadata_table), manifest.columns
+    columns = manifest.columns
     if manifest.label_type != "int":
         return rows.select(F.col(columns.id).alias("id"), F.lit(None).cast("int").alias("is"))
     if manifest.as_of is not None:
@@ -267,8 +263,8 @@ def _labels(
             metadata_as_of, states=states, sequence=manifest.as_of, columns=columns, label_type=manifest.label_type
         ).drop(THEN)
     if manifest.label_view is not None:
-        versions = versions_of(control, table, ViewName.parse(manifest.label_view))
-        rows = with_labels(spark, rows, table, versions, columns=columns)
+        versions = versions_of(table.control, table.name, ViewName.parse(manifest.label_view))
+        rows = with_labels(table.spark, rows, table.name, versions, columns=columns)
     return rows.select(F.col(columns.id).alias("id"), F.col(columns.label).cast("int").alias("is"))
 
 

@@ -10,15 +10,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from etl.cassandra.control import Control, check_columns
-from etl.cassandra.expiry import check_lasting
-from etl.cassandra.table_records import check_dataset, check_pair
 from etl.cassandra.tables import read_table
-from etl.errors import ConflictError
+from etl.errors import ConflictError, TableError
 from etl.frames import kept
 from etl.ingest.destination import check_fits_early, check_tables, create_history_table, create_records
 from etl.ingest.listed_images import ListedImages, list_images
 from etl.ingest.plan import IngestPlan
-from etl.ingest.removal import deleted_images, newest_removals
+from etl.tables.metadata_table import MetadataTable
+from etl.tables.table_records import check_dataset, check_pair
 from etl.verify.comparison import FOREIGN, KINDS
 from etl.verify.expected import Expectation
 from etl.verify.plan import VerifyPlan
@@ -78,6 +77,10 @@ class Verification:
         self._expectation: Expectation | None = None
         self._repaired = Repaired({})
 
+    def _table(self) -> MetadataTable:
+        """The metadata table as it is now."""
+        return MetadataTable.open(self._spark, self._control, self._plan.metadata_table, columns=self._plan.columns)
+
     def list_source(self) -> None:
         """List the source, if there is one.
 
@@ -89,7 +92,7 @@ class Verification:
         check_dataset(self._control, self._plan.metadata_table, dataset=plan.dataset)
         check_fits_early(self._control, plan=plan)
         if self._plan.repair:
-            check_lasting(self._control, self._plan.metadata_table, wanted="--repair with a source")
+            check_lasting(self._table())
             create_records(self._control, tables=plan.tables)
             check_tables(self._control, plan=plan)
             create_history_table(self._control, plan=replace(plan, create=True))
@@ -104,7 +107,7 @@ class Verification:
         rows = page_rows(mean=self._sums["mean"] or 0, largest=self._sums.largest or 0)
         log.info("read the images of %s, %d per page", plan.data_table, rows)
         blobs = kept(self._read_blobs(page_rows=rows), stack=self._stack)
-        removed = newest_removals(self._spark, self._control, metadata=plan.metadata_table)
+        removed = self._table().removals()
         if removed is not None:
             blobs = kept(blobs.transform(without_removed, removed=removed, metadata=metadata), stack=self._stack)
         self._read = blobs.agg(F.count("*").alias("rows"), F.sum("length").alias("bytes")).collect()[0]
@@ -197,7 +200,7 @@ class Verification:
                 log.info("check %s rejected files again", f"{count:,}")
                 rejected = before.transform(still_rejected, plan=plan, listing=images.listing)
                 excused.append(kept(rejected, stack=self._stack).select("id"))
-        deleted = deleted_images(self._spark, self._control, metadata=plan.tables.metadata, columns=plan.columns)
+        deleted = self._table().deleted()
         if deleted is not None:  # a repair must not write them again
             excused.append(deleted)
         return reduce(DataFrame.union, excused) if excused else None
@@ -211,4 +214,15 @@ class Verification:
             f"Wanted rows of {plan.source_name} in {plan.tables.metadata}. Found: none; its {usable:,} images have "
             "rows of other sources. Give the source from which they were ingested, with the options of that ingest, or "
             "ingest this one with --overwrite."
+        )
+
+
+def check_lasting(table: MetadataTable, /) -> None:
+    """Raise `TableError` if images of a table expire: a repair would write rows that do not."""
+    expires = [run for run in table.runs if run.writes_images and run.ttl]
+    if expires:
+        raise TableError(
+            "Wanted a table whose images do not expire, for --repair with a source. Found: run "
+            f"{expires[0].sequence} of {table.name} with --ttl {expires[0].ttl}. It would write rows that do not "
+            "expire."
         )

@@ -23,8 +23,8 @@ from etl.features.computing.child import Child
 from etl.features.computing.functions import BATCH, computed, load
 from etl.features.computing.models import sent
 from etl.features.computing.pictures import Picture
-from etl.ingest.sequence import Run
 from etl.ingest.writing.progress import Counters
+from etl.tables.sequence import Run
 from schemas import Columns, TableName
 from schemas.feature_sources import Builtin, Onnx
 from schemas.features import FeatureView

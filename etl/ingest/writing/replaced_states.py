@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from etl.cassandra.executor import Writer, insert_into
-from etl.ingest.sequence import Run
+from etl.tables.sequence import Run
 from schemas import Columns, TableName
 from schemas.tables import LabelType, check_column, history_of
 

@@ -10,13 +10,14 @@ from pyspark import TaskContext
 
 from etl.cassandra.cluster import Cluster
 from etl.cassandra.executor import TooLargeError, Writer, insert_into, writer
-from etl.ingest.plan import Tables, ingest_time
-from etl.ingest.sequence import Run
+from etl.ingest.plan import Tables
 from etl.ingest.writing.image_rows import METADATA_COLUMNS, image_row
 from etl.ingest.writing.preparation import Picture
 from etl.ingest.writing.replaced_states import ReplacedStates, State
 from etl.pictures.images import RejectedError
 from etl.sources.entries import Entry
+from etl.tables.runs import ingest_time
+from etl.tables.sequence import Run
 
 _LIMITS = "See max_mutation_size and native_transport_max_frame_size in the server's cassandra.yaml."
 

@@ -10,7 +10,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from etl.cassandra.control import Control
-from etl.cassandra.runs import recorded_runs
 from etl.errors import TableError
 from etl.features.plan import RelabelPlan
 from etl.ingest import ingestion
@@ -21,6 +20,7 @@ from etl.sources.plan import SourcePlan
 from etl.splits import splitting
 from etl.splits.plan import SplitPlan
 from etl.splits.report import SplitReport
+from etl.tables.runs import recorded_runs
 from etl.verify import split_changes
 from formats import open_split
 from jobs import relabel

@@ -13,7 +13,7 @@ from etl.cassandra.control import Control
 from etl.errors import FunctionError, TableError
 from etl.features.vectors import index
 from etl.features.vectors.neighbors import Neighbors, find_neighbors
-from etl.ingest.removal import value_tables
+from etl.tables.removal import value_tables
 from imagestrata import similar_command
 from schemas import TableName, image_id
 from schemas.features import ViewName

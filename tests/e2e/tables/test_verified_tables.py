@@ -13,9 +13,10 @@ from pyspark.sql import SparkSession
 
 from etl.cassandra.control import Control
 from etl.errors import ConflictError, SourceError
-from etl.ingest.plan import IngestPlan, new_ingest_id
+from etl.ingest.plan import IngestPlan
 from etl.ingest.writing.image_rows import METADATA_COLUMNS
 from etl.sources.plan import SourcePlan
+from etl.tables.runs import new_ingest_id
 from etl.verify.plan import VerifyPlan
 from jobs import ingest as ingest_job
 from jobs import verify as job

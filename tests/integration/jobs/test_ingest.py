@@ -19,12 +19,13 @@ from pyspark.sql import SparkSession
 
 import etl.ingest.destination
 import etl.ingest.writing.tasks
-from etl.cassandra.class_numbers import class_names
 from etl.cassandra.control import Control
 from etl.errors import ConflictError, EtlError, SourceError, TableError
-from etl.ingest.plan import IngestPlan, Tolerance, new_ingest_id
+from etl.ingest.plan import IngestPlan, Tolerance
 from etl.ingest.report import IngestReport
 from etl.ingest.writing.image_writer import write_images
+from etl.tables.class_numbers import class_names
+from etl.tables.runs import new_ingest_id
 from jobs import ingest as job
 from jobs import shard
 from schemas import Columns, image_id

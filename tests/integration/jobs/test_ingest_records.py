@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from etl.cassandra.control import Control
 from etl.errors import ConflictError, TableError
 from etl.ingest.destination import check_fits_early, check_tables, find_destination
-from etl.ingest.sequence import SPAN
+from etl.tables.sequence import SPAN
 from etl.verify import verification
 from etl.verify.plan import VerifyPlan
 from jobs import ingest as job
@@ -25,7 +25,7 @@ def test_a_later_run_wins_although_its_clock_is_behind(
     clock = job.run(spark, plan=plan).clock
     assert clock is not None
     plant(tmp_path, {name: picture(2) for name in names})
-    monkeypatch.setattr("etl.ingest.sequence.now", lambda: clock - 200_000_000)
+    monkeypatch.setattr("etl.tables.sequence.now", lambda: clock - 200_000_000)
     report = job.run(spark, plan=plan)
     assert (report.sequence, report.clock) == (2, clock + SPAN)
     assert f"; run 2 of {plan.metadata_table}; " in str(report)

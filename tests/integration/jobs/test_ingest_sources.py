@@ -9,11 +9,11 @@ import pytest
 from PIL import Image
 from pyspark.sql import SparkSession
 
-from etl.cassandra.class_numbers import take_numbers
 from etl.cassandra.control import Control
 from etl.errors import ConflictError, EtlError, OutputExistsError, SourceError
 from etl.ingest.destination import create_tables
 from etl.pictures.plan import Recode
+from etl.tables.class_numbers import take_numbers
 from jobs import ingest as job
 from schemas import image_id
 from tests.support.archives import npy, tar

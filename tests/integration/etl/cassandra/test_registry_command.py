@@ -9,11 +9,11 @@ import pytest
 from etl.cassandra import registry
 from etl.cassandra.control import Control
 from etl.cassandra.registry import Entry
-from etl.cassandra.table_records import TableRecord, claim_tables
 from etl.features.computing import builtin
 from etl.features.views import register_view
-from etl.ingest.plan import new_ingest_id
-from etl.ingest.sequence import create_sequence, take_run
+from etl.tables.runs import new_ingest_id
+from etl.tables.sequence import create_sequence, take_run
+from etl.tables.table_records import TableRecord, claim_tables
 from imagestrata.cli import main
 from schemas import Columns, TableName
 from schemas.tables import (

@@ -9,7 +9,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from etl.features.history import CURRENT, EARLIER, REPLACED, THEN, known_at, metadata_as_of, point_in_time, states_at
+from etl.features.history import known_at, point_in_time
+from etl.tables.earlier import CURRENT, EARLIER, REPLACED, THEN, metadata_as_of, states_at
 from schemas import Columns
 from tests.support.spark_rows import rows_of
 

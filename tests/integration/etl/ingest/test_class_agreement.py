@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from etl.cassandra.class_numbers import class_names, restore_numbers, take_numbers
 from etl.cassandra.control import Control
-from etl.cassandra.table_records import TableRecord, claim_tables
 from etl.errors import ConflictError
 from etl.ingest.class_agreement import ClassAgreement, check_classes, count_labels
 from etl.ingest.destination import create_tables
 from etl.ingest.plan import IngestPlan
 from etl.sources.plan import SourcePlan
+from etl.tables.class_numbers import class_names, restore_numbers, take_numbers
+from etl.tables.table_records import TableRecord, claim_tables
 from schemas import TableName
 
 

@@ -3,14 +3,15 @@
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
-from etl.cassandra.class_numbers import take_numbers
 from etl.cassandra.cluster import Cluster
 from etl.cassandra.control import Control
-from etl.cassandra.table_records import TableRecord, claim_tables, read_records
 from etl.ingest.destination import check_tables, create_tables, is_empty
-from etl.ingest.plan import IngestPlan, new_ingest_id
-from etl.ingest.sequence import take_run
+from etl.ingest.plan import IngestPlan
 from etl.sources.plan import SourcePlan
+from etl.tables.class_numbers import take_numbers
+from etl.tables.runs import new_ingest_id
+from etl.tables.sequence import take_run
+from etl.tables.table_records import TableRecord, claim_tables, read_records
 from imagestrata.devstack.servers.cassandra import Cassandra
 from schemas import TableName
 

@@ -16,11 +16,12 @@ from etl.cassandra.control import Control
 from etl.errors import ConflictError, OutputExistsError, SourceError
 from etl.ingest import ingestion
 from etl.ingest.destination import check_mask_frame, create_tables
-from etl.ingest.plan import IngestPlan, new_ingest_id
-from etl.ingest.sequence import take_run
+from etl.ingest.plan import IngestPlan
 from etl.pictures.plan import Recode
 from etl.shards import sharding
 from etl.sources.plan import SourcePlan
+from etl.tables.runs import new_ingest_id
+from etl.tables.sequence import take_run
 from tests.support.archives import tar
 from tests.support.pictures import exif
 from tests.support.shard_checks import checked

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etl.ingest.plan import IngestPlan, Tolerance, ingest_time, new_ingest_id
+from etl.ingest.plan import IngestPlan, Tolerance
 from etl.ingest.writing.tasks import task_count
 from etl.sources.plan import SourcePlan
+from etl.tables.runs import ingest_time, new_ingest_id
 from schemas import Columns, TableName
 
 DATA, METADATA = TableName("ks", "data"), TableName("ks", "metadata")

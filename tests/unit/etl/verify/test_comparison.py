@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from etl.ingest.plan import new_ingest_id
 from etl.ingest.writing.image_rows import METADATA_COLUMNS, ImageRow, image_row, label_of
 from etl.ingest.writing.preparation import Picture
 from etl.pictures.images import Header
 from etl.sources.entries import Entry
+from etl.tables.runs import new_ingest_id
 from etl.verify.comparison import Expected, Problem, Rules, Stored, mark, problems_of
 from schemas import image_id
 

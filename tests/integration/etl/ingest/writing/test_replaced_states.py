@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from etl.cassandra.control import Control
-from etl.ingest.plan import Tables, new_ingest_id
-from etl.ingest.sequence import Run
+from etl.ingest.plan import Tables
 from etl.ingest.writing.preparation import Picture
 from etl.ingest.writing.table_rows import TableTarget
 from etl.pictures.images import Header
 from etl.sources.entries import Entry
+from etl.tables.runs import new_ingest_id
+from etl.tables.sequence import Run
 from schemas import Columns, TableName, image_id
 from schemas.tables import (
     LabelType,

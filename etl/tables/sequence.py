@@ -12,11 +12,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from etl.cassandra.control import Control
-from etl.cassandra.runs import FINISHED, STARTED
 from etl.cassandra.transactions import TransactionRetries
-from etl.cassandra.write_times import latest_write
 from etl.errors import EtlError
-from etl.ingest.plan import new_ingest_id
+from etl.tables.runs import FINISHED, STARTED, new_ingest_id
+from etl.tables.write_times import latest_write
 from schemas import TableName
 from schemas.tables import create_ingests
 

@@ -11,14 +11,15 @@ import cassandra.cluster
 import pytest
 from cassandra import ConsistencyLevel
 
-from etl.cassandra.class_numbers import class_names, take_numbers
 from etl.cassandra.cluster import Cluster
 from etl.cassandra.control import Control
-from etl.cassandra.table_records import TableRecord, check_pair, claim_tables, read_records
 from etl.errors import ConflictError, EtlError
 from etl.ingest.destination import create_records
-from etl.ingest.plan import Tables, new_ingest_id
-from etl.ingest.sequence import SPAN, Run, has_runs, take_run
+from etl.ingest.plan import Tables
+from etl.tables.class_numbers import class_names, take_numbers
+from etl.tables.runs import new_ingest_id
+from etl.tables.sequence import SPAN, Run, has_runs, take_run
+from etl.tables.table_records import TableRecord, check_pair, claim_tables, read_records
 from imagestrata.devstack.servers.cassandra import Cassandra
 from schemas import Columns, TableName
 from schemas.tables import Replication, create_classes, create_keyspace, create_metadata
@@ -106,7 +107,7 @@ def test_the_sequence_goes_on_whatever_the_machine_says(cluster: Cluster, monkey
         assert has_runs(control, table)
         with pytest.raises(EtlError, match=r"Found: it is .* here, and the last write to .*, 2 h"):
             take(control, table, after=first.clock + 7_300_000_000)
-        monkeypatch.setattr("etl.ingest.sequence.now", lambda: first.clock + 3_600_000_000)
+        monkeypatch.setattr("etl.tables.sequence.now", lambda: first.clock + 3_600_000_000)
         with pytest.raises(EtlError, match="at Cassandra"):
             take(control, table)
         rows = control.execute(f"SELECT * FROM {KEYSPACE}.ingests WHERE table_name = ?", (table.table,))

@@ -1,30 +1,30 @@
 """Metadata tables as they were after an earlier run, for splits and shards."""
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from etl.cassandra.control import Control
-from etl.cassandra.runs import FINISHED, STARTED, RecordedRun, recorded_runs, sequences_by_ingest
-from etl.cassandra.tables import read_table, uuid_bytes
+from etl.cassandra.tables import uuid_bytes
 from etl.columns import column, ours
 from etl.errors import TableError
-from etl.features.history import CURRENT, REPLACED, THEN, metadata_as_of, states_at
-from etl.frames import small_table
-from etl.ingest.removal import image_states, newest_removals
+from etl.tables.metadata_table import MetadataTable
+from etl.tables.runs import RecordedRun, unfinished
 from formats.sizes import counted
 from schemas import Columns, TableName
 from schemas.as_of import AsOf
-from schemas.tables import DELETED, create_history, defined_columns, history_of
 
 _SHOWN = 5
 _BROADCAST = 1_000_000
 SKIP = "--skip-replaced"
+THEN = ours("then")
+"""The column that `metadata_as_of` adds: `CURRENT`, `EARLIER` or `REPLACED`."""
+CURRENT, EARLIER, REPLACED = 0, 1, 2
+_ID, _STATE = ours("id"), ours("state")
 
 
 def resolve(as_of: AsOf, runs: Sequence[RecordedRun], /, *, table: TableName, now: datetime) -> int:
@@ -76,139 +76,57 @@ def resolve(as_of: AsOf, runs: Sequence[RecordedRun], /, *, table: TableName, no
     )
 
 
-def unfinished(runs: Sequence[RecordedRun], /, *, until: int) -> list[RecordedRun]:
-    """The runs up to ``until`` that may still write images: no later run has finished the same ingest."""
-    ended = {run.ingest_id for run in runs if run.state == FINISHED}
-    begun = (run for run in runs if run.sequence <= until and run.writes_images and run.state == STARTED)
-    return [run for run in begun if run.ingest_id not in ended]
-
-
-def newest_run(control: Control, table: TableName) -> tuple[int | None, tuple[int, ...]]:
-    """The newest run on a metadata table, and the runs that may still write images; None if no run is recorded."""
-    runs = recorded_runs(control, table)
-    if not runs:
-        return None, ()
-    return runs[0].sequence, tuple(sorted(run.sequence for run in unfinished(runs, until=runs[0].sequence)))
-
-
-def half_deleted(spark: SparkSession, control: Control, *, metadata: TableName, columns: Columns) -> DataFrame | None:
-    """The images that are recorded as deleted and are still there, because a run that deletes was interrupted.
-
-    Args:
-        spark: The session.
-        control: The session for small queries.
-        metadata: The metadata table.
-        columns: The names of its columns.
-
-    Returns:
-        ``id`` (16 bytes); None if all runs that delete have finished.
-    """
-    begun = (run for run in recorded_runs(control, metadata) if run.kind == "delete" and run.state == STARTED)
-    removals = newest_removals(spark, control, metadata=metadata) if any(begun) else None
-    if removals is None:
-        return None
-    deleted = removals.where(F.col("kind") == DELETED).select("id", "until")
-    states = image_states(spark, control, metadata=metadata, columns=columns).select("id", "since")
-    return states.join(deleted, on="id", how="inner").where(F.col("since") < F.col("until")).select("id")
-
-
-def with_since(rows: DataFrame, /, *, runs: Mapping[uuid.UUID, int]) -> DataFrame:
-    """Fill in ``since`` of metadata rows of earlier versions: the last run of their ``ingest_id``, else 0.
-
-    Args:
-        rows: Rows with ``since`` and ``ingest_id``.
-        runs: The last run of each ingest id.
-
-    Returns:
-        The rows without ``ingest_id``.
-    """
-    ingest, last = ours("ingest"), ours("last")
-    columns: dict[str, Sequence[Any]] = {ingest: [str(one) for one in runs], last: [*runs.values()]}
-    known = F.broadcast(small_table(rows.sparkSession, columns, f"`{ingest}` STRING, `{last}` BIGINT"))
-    joined = rows.join(known, on=F.col("ingest_id") == F.col(ingest), how="left")
-    since = F.coalesce("since", last, F.lit(0)).alias("since")
-    return joined.select(*(since if name == "since" else column(name) for name in rows.columns if name != "ingest_id"))
-
-
-def read_history(spark: SparkSession, control: Control, metadata: TableName) -> DataFrame | None:
-    """The history of a metadata table, with ids as text; None if no run has replaced or removed a row."""
-    table = history_of(metadata)
-    if control.columns(table) is None:
-        return None
-    return read_table(spark, table, columns=list(defined_columns(create_history(metadata))))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierMetadata:
     """A metadata table as it was after a run.
 
     Attributes:
         table: The table.
-        columns: The names of its columns.
         label_type: The label type of the tables.
         sequence: The run.
-        runs: The last run of each ingest id.
         states: The states of images then that were replaced or removed later; None if there are none.
         count: Their number.
-        has_since: Whether the table has the column ``since``.
         skips: Whether to leave out images whose bytes of then no longer exist, or whose state is unknown.
         warnings: What users should know.
     """
 
-    table: TableName
-    columns: Columns
+    table: MetadataTable
     label_type: str
     sequence: int
-    runs: Mapping[uuid.UUID, int]
     states: DataFrame | None
     count: int
-    has_since: bool
     skips: bool
     warnings: tuple[str, ...]
 
     @classmethod
-    def open(
-        cls,
-        spark: SparkSession,
-        control: Control,
-        *,
-        table: TableName,
-        columns: Columns,
-        label_type: str,
-        as_of: AsOf,
-        skips: bool,
-    ) -> "EarlierMetadata":
+    def open(cls, table: MetadataTable, *, label_type: str, as_of: AsOf, skips: bool) -> "EarlierMetadata":
         """Find the run that ``as_of`` means, and the states of images then.
 
         Raises `TableError` if there is no such run, or if later runs kept no history.
         """
-        runs = recorded_runs(control, table)
-        sequence = resolve(as_of, runs, table=table, now=datetime.now(UTC))
-        there = control.columns(table) or {}
-        if missing := {"sha256", "ingest_id"} - there.keys():
-            raise TableError(f"Wanted the columns {', '.join(sorted(missing))} in {table}, for --as-of. Found: none.")
+        sequence = resolve(as_of, table.runs, table=table.name, now=datetime.now(UTC))
+        if missing := {"sha256", "ingest_id"} - table.fields.keys():
+            names = ", ".join(sorted(missing))
+            raise TableError(f"Wanted the columns {names} in {table.name}, for --as-of. Found: none.")
         warnings = [f"{run} has not finished: it was killed, or can still add images" for run in
-                    unfinished(runs, until=sequence)]  # fmt: skip
-        old = [run for run in runs if run.sequence > sequence and run.writes_images and run.state is None]
+                    unfinished(table.runs, until=sequence)]  # fmt: skip
+        old = [run for run in table.runs if run.sequence > sequence and run.writes_images and run.state is None]
         if old:
             more = f" and {len(old) - 1:,} more" if len(old) > 1 else ""
             found = f"{old[-1]}{more} of an earlier version, which kept no history of what it replaced or removed"
             if not skips:
                 raise TableError(
-                    f"Wanted the history of {table} since run {sequence}. Found: {found}. Use --as-of "
+                    f"Wanted the history of {table.name} since run {sequence}. Found: {found}. Use --as-of "
                     f"{old[0].sequence} or later, or set {SKIP} to leave out images that such a run wrote."
                 )
             warnings.append(f"images are left out that were written or removed by {found}")
-        states, count = _states(spark, control, table, sequence=sequence)
+        states, count = _states(table, sequence=sequence)
         return cls(
             table=table,
-            columns=columns,
             label_type=label_type,
             sequence=sequence,
-            runs=sequences_by_ingest(runs),
             states=states,
             count=count,
-            has_since="since" in there,
             skips=skips,
             warnings=tuple(warnings),
         )
@@ -217,21 +135,23 @@ class EarlierMetadata:
     def needed(self) -> list[str]:
         """The columns of the table that `rows` needs."""
         labels = ["labels"] if self.label_type == "multi" else []
-        return ["sha256", "ingest_id", *(["since"] if self.has_since else []), *labels]
+        return ["sha256", "ingest_id", *(["since"] if "since" in self.table.fields else []), *labels]
 
     def rows(self, rows: DataFrame) -> DataFrame:
         """The rows of then that have a row now, from the current rows with the columns `needed`.
 
         If there are ``states``, there is the column `THEN`, which `checked` needs.
         """
-        if not self.has_since:
-            rows = rows.withColumn("since", F.lit(None).cast("bigint"))
-        rows = rows.transform(with_since, runs=self.runs)
+        rows = rows.transform(self.table.with_since)
         if self.states is None:
             return rows.where(F.col("since") <= self.sequence)
         states = F.broadcast(self.states) if self.count <= _BROADCAST else self.states
         return rows.transform(
-            metadata_as_of, states=states, sequence=self.sequence, columns=self.columns, label_type=self.label_type
+            metadata_as_of,
+            states=states,
+            sequence=self.sequence,
+            columns=self.table.columns,
+            label_type=self.label_type,
         )
 
     def checked(self, rows: DataFrame) -> tuple[DataFrame, tuple[str, ...]]:
@@ -257,8 +177,9 @@ class EarlierMetadata:
             what = f"{counted(gone, 'image')} ({found['replaced']:,} replaced, {removed:,} removed since)"
             if not self.skips:
                 raise TableError(
-                    f"Wanted the images of {self.table} as of run {self.sequence}. Found: {what} whose bytes of then "
-                    f"no longer exist: {self._examples(rows, self.states, gone=gone)}. Set {SKIP} to leave them out."
+                    f"Wanted the images of {self.table.name} as of run {self.sequence}. Found: {what} whose bytes "
+                    f"of then no longer exist: {self._examples(rows, self.states, gone=gone)}. Set {SKIP} to leave "
+                    "them out."
                 )
             warnings = (*warnings, f"left out, because their bytes of run {self.sequence} no longer exist: {what}")
         return rows.where(~is_replaced).drop(THEN), warnings
@@ -269,10 +190,12 @@ class EarlierMetadata:
         Raises `TableError` if one has.
         """
         with Control.from_spark(spark) as control:
-            _, count = _states(spark, control, self.table, sequence=self.sequence)
+            _, count = _states(
+                MetadataTable.open(spark, control, self.table.name, columns=self.table.columns), sequence=self.sequence
+            )
         if count != self.count:
             raise TableError(
-                f"Wanted {self.table} while no run replaces or removes its images. Found: {count - self.count:,} "
+                f"Wanted {self.table.name} while no run replaces or removes its images. Found: {count - self.count:,} "
                 "images that were replaced or removed in the meantime. Run again."
             )
 
@@ -285,7 +208,7 @@ class EarlierMetadata:
             left = of_then.join(known, on="id", how="left_anti").orderBy("id")
             ids += [row["id"] for row in left.head(_SHOWN - len(ids))]
         names = [uuid.UUID(bytes=bytes(one)) for one in ids]
-        query = f'SELECT or_split, path FROM {self.table.quoted} WHERE "{self.columns.id}" = ?'
+        query = f'SELECT or_split, path FROM {self.table.name.quoted} WHERE "{self.table.columns.id}" = ?'
         shown = []
         with Control.from_spark(rows.sparkSession) as control:
             answers = list(control.execute_all(query, [(name,) for name in names]))
@@ -295,10 +218,64 @@ class EarlierMetadata:
         return ", ".join(shown) + (", ..." if gone > _SHOWN else "")
 
 
-def _states(spark: SparkSession, control: Control, table: TableName, *, sequence: int) -> tuple[DataFrame | None, int]:
-    history = read_history(spark, control, table)
+def _states(table: MetadataTable, *, sequence: int) -> tuple[DataFrame | None, int]:
+    history = table.replaced()
     if history is None:
         return None, 0
     states = history.transform(states_at, sequence=sequence)
     count = states.count()
     return (states, count) if count else (None, 0)
+
+
+def states_at(history: DataFrame, /, *, sequence: int) -> DataFrame:
+    """The states that images had after a run, and that later runs replaced or removed.
+
+    Args:
+        history: Rows of a history table.
+        sequence: The run.
+
+    Returns:
+        One row for each image with such a state, with the same columns. Two runs at the same time may both have
+        recorded the state that they replaced: it is the same one.
+    """
+    since = F.coalesce("since", F.lit(0))  # unknown: it counts, so that the image is missed
+    held = history.where((since <= sequence) & (F.col("until") > sequence))
+    order = F.struct(since, -F.col("until"))
+    return held.groupBy("id").agg(F.max_by(F.struct(*history.columns), order).alias("state")).select("state.*")
+
+
+def metadata_as_of(
+    rows: DataFrame, /, *, states: DataFrame, sequence: int, columns: Columns, label_type: str
+) -> DataFrame:
+    """Metadata rows as they were after a run.
+
+    Args:
+        rows: The current rows, with ``since`` and ``sha256``, and for label type ``multi`` with ``labels``.
+        states: Rows of `states_at` for this run.
+        sequence: The run.
+        columns: The names of the columns of ``rows``.
+        label_type: The label type of the tables.
+
+    Returns:
+        The rows of images that existed then and have a row now, with the labels and source of then, and a column
+        `THEN`: `CURRENT` if nothing has changed, `EARLIER` for a row with another label than now, and `REPLACED` if
+        the data table has other bytes, another mask or another array now.
+    """
+    named = {columns.label: "label", "labels": "labels", "or_label": "or_label", "source": "source"}
+    named = {name: state for name, state in named.items() if name in rows.columns and state in states.columns}
+    wanted = dict.fromkeys(["sha256", *named.values()])
+    then = states.select(F.col("id").alias(_ID), F.struct(*wanted).alias(_STATE))
+    joined = rows.join(then, on=F.col(columns.id) == F.col(_ID), how="left")
+    is_current = F.col("since") <= sequence
+    is_known = F.col(_ID).isNotNull()
+    is_same = F.col("sha256").eqNullSafe(F.col(f"{_STATE}.sha256")) & F.lit(label_type != "blob")
+    if label_type == "multi":
+        is_same = is_same & F.col("labels").eqNullSafe(F.col(f"{_STATE}.labels"))
+    kind = F.when(~is_known, CURRENT).when(is_current | is_same, EARLIER).otherwise(REPLACED)
+    values = [
+        F.when(is_current, F.col(name)).otherwise(F.col(f"{_STATE}.{named[name]}")).alias(name)
+        if name in named
+        else column(name)
+        for name in rows.columns
+    ]
+    return joined.where(is_current | is_known).select(*values, kind.alias(THEN))

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from etl.errors import EtlError
-from etl.ingest.sequence import MOST_AHEAD, SPAN, Run, next_clock
+from etl.tables.sequence import MOST_AHEAD, SPAN, Run, next_clock
 from schemas import TableName
 
 TABLE = TableName("ks", "metadata")

@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from etl.cassandra.runs import FINISHED, STARTED, RecordedRun
 from etl.errors import TableError
-from etl.features.earlier import resolve, unfinished
+from etl.tables.earlier import resolve
+from etl.tables.runs import FINISHED, STARTED, RecordedRun, unfinished
 from schemas import TableName
 from schemas.as_of import AsOf
 

@@ -1,9 +1,10 @@
 """The runs that are recorded for a metadata table, in the table ``ingests`` of its keyspace."""
 
+import secrets
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 from etl.cassandra.control import Control
 from schemas import TableName
@@ -78,3 +79,30 @@ def sequences_by_ingest(runs: Iterable[RecordedRun]) -> dict[uuid.UUID, int]:
     """The last run of each ingest id. Rows without ``since`` count as written by it."""
     ordered = sorted(runs, key=lambda run: run.sequence)
     return {run.ingest_id: run.sequence for run in ordered if run.ingest_id is not None}
+
+
+def unfinished(runs: Sequence[RecordedRun], /, *, until: int | None = None) -> list[RecordedRun]:
+    """The runs, up to ``until``, that may still write images: no later run has finished the same ingest."""
+    ended = {run.ingest_id for run in runs if run.state == FINISHED}
+    begun = (run for run in runs if run.writes_images and run.state == STARTED and run.ingest_id not in ended)
+    return [run for run in begun if until is None or run.sequence <= until]
+
+
+def expiring(runs: Iterable[RecordedRun]) -> dict[str, int]:
+    """The shortest time to live, in seconds, of each ingest id whose images expire."""
+    found: dict[str, int] = {}
+    for run in runs:
+        if run.writes_images and run.ttl:
+            found[str(run.ingest_id)] = min(run.ttl, found.get(str(run.ingest_id), run.ttl))
+    return found
+
+
+def new_ingest_id() -> uuid.UUID:
+    """A time-based UUID with a random node (RFC 9562, 6.10), which has a time but does not identify the machine."""
+    return uuid.uuid1(node=secrets.randbits(48) | 1 << 40, clock_seq=secrets.randbits(14))
+
+
+def ingest_time(ingest_id: uuid.UUID) -> datetime:
+    """The time in a time-based UUID, to the millisecond as in Cassandra. A resumed run writes the same time."""
+    milliseconds = (ingest_id.time - 0x01B21DD213814000) // 10_000
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=milliseconds)

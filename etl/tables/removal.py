@@ -13,35 +13,21 @@ from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from etl.cassandra import registry
 from etl.cassandra.cluster import Cluster
 from etl.cassandra.control import Control
 from etl.cassandra.executor import insert_into, writer
-from etl.cassandra.runs import recorded_runs, sequences_by_ingest
 from etl.cassandra.tables import append_rows, read_table, uuid_bytes, uuid_text
 from etl.errors import TableError
-from etl.frames import small_table
-from etl.ingest.sequence import Run
+from etl.tables.sequence import Run
 from etl.workers import map_batches
 from schemas import Columns, IdentifierError, TableName
 from schemas.features import FeatureView
-from schemas.tables import DELETED, PRUNED, create_history, history_of, label_bucket
+from schemas.tables import create_history, history_of, label_bucket
 
-_STATES = {
-    "label": "int",
-    "labels": "array<int>",
-    "or_label": "string",
-    "or_split": "string",
-    "path": "string",
-    "bytes": "bigint",
-    "sha256": "binary",
-    "source": "string",
-    "ingest_id": "string",
-    "since": "bigint",
-}
 _RECORDED = ("since", "label", "labels", "or_label", "or_split", "sha256", "source")
 _IN_FLIGHT = 128
 
@@ -107,94 +93,13 @@ def value_tables(control: Control, metadata: TableName) -> tuple[TableName, ...]
     return tuple(found)
 
 
-def image_states(spark: SparkSession, control: Control, *, metadata: TableName, columns: Columns) -> DataFrame:
-    """All images of a metadata table with their states.
-
-    Args:
-        spark: The session.
-        control: A connection.
-        metadata: The metadata table. Columns that it lacks are null.
-        columns: The names of its columns.
-
-    Returns:
-        ``id`` (16 bytes), ``label, labels, or_label, or_split, path, bytes, sha256, source, ingest_id``; ``sequence``,
-        the largest sequence of the run that wrote the row, 0 if that is not recorded; and ``since``, the sequence since
-        which the image has this state.
-    """
-    there = control.columns(metadata) or {}
-    names = {name: columns.label if name == "label" else name for name in _STATES}
-    has = {name: column for name, column in names.items() if column in there}
-    if there.get(has.get("label", "")) != "int":  # of another tool, or none
-        has.pop("label", None)
-    rows = read_table(spark, metadata, columns=[columns.id, *has.values()])
-    rows = rows.select(
-        uuid_bytes(columns.id).alias("id"),
-        *((F.col(has[name]) if name in has else F.lit(None)).cast(kind).alias(name) for name, kind in _STATES.items()),
-    )
-    runs = {str(one): last for one, last in sequences_by_ingest(recorded_runs(control, metadata)).items()}
-    known = small_table(
-        spark, {"ingest_id": [*runs], "sequence": [*runs.values()]}, "ingest_id STRING, sequence BIGINT"
-    )
-    sequence = F.coalesce("sequence", F.lit(0)).cast("bigint")
-    rows = rows.join(F.broadcast(known), on="ingest_id", how="left").withColumn("sequence", sequence)
-    return rows.withColumn("since", F.coalesce("since", "sequence"))
-
-
-def newest_removals(spark: SparkSession, control: Control, *, metadata: TableName) -> DataFrame | None:
-    """The last removal of each image that was removed from a metadata table, also of those that are there again.
-
-    Args:
-        spark: The session.
-        control: A connection.
-        metadata: The metadata table.
-
-    Returns:
-        ``id`` (16 bytes), ``until``, ``kind`` and ``source``; None if nothing was ever removed or replaced.
-    """
-    try:
-        history = history_of(metadata)
-    except IdentifierError:  # too long a name for a history
-        return None
-    if control.columns(history) is None:
-        return None
-    rows = read_table(spark, history, columns=["id", "until", "kind", "source"])
-    removed = rows.where(F.col("kind").isin(DELETED, PRUNED))
-    newest = removed.groupBy("id").agg(F.max_by(F.struct("until", "kind", "source"), "until").alias("newest"))
-    return newest.select(uuid_bytes("id").alias("id"), "newest.*")
-
-
-def deleted_images(spark: SparkSession, control: Control, *, metadata: TableName, columns: Columns) -> DataFrame | None:
-    """The ids of images that were deleted on request, and that no run has written since.
-
-    Args:
-        spark: The session.
-        control: A connection.
-        metadata: The metadata table.
-        columns: The names of its columns.
-
-    Returns:
-        ``id`` (16 bytes); None if no image was deleted.
-    """
-    if control.columns(metadata) is None:
-        return None
-    removals = newest_removals(spark, control, metadata=metadata)
-    if removals is None:
-        return None
-    deleted = removals.where(F.col("kind") == DELETED).select("id", "until")
-    if deleted.isEmpty():
-        return None
-    there = image_states(spark, control, metadata=metadata, columns=columns).select("id", "sequence")
-    is_newer = F.coalesce(F.col("sequence") > F.col("until"), F.lit(False))
-    return deleted.join(there, on="id", how="left").where(~is_newer).select("id")
-
-
 def record(states: DataFrame, /, *, removal: Removal, kind: str, reason: str) -> None:
     """Write the states of images to the history, before they are removed. Runs Spark.
 
     States that are recorded already, by a run that was killed, are not recorded again.
 
     Args:
-        states: Rows of `image_states`.
+        states: Rows of `MetadataTable.states`.
         removal: The tables and the run.
         kind: `DELETED` or `PRUNED`.
         reason: Why they are removed.

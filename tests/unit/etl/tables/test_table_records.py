@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from etl.cassandra.table_records import TableRecord, check_fits
 from etl.errors import ConflictError
+from etl.tables.table_records import TableRecord, check_fits
 from schemas import TableName
 
 NAMED = TableRecord(

@@ -5,9 +5,9 @@ from threading import Barrier
 
 import pytest
 
-from etl.cassandra.class_numbers import class_names, take_numbers
 from etl.cassandra.cluster import Cluster
 from etl.cassandra.control import Control
+from etl.tables.class_numbers import class_names, take_numbers
 from imagestrata.devstack.servers.cassandra import Cassandra
 from schemas.tables import Replication, create_classes, create_keyspace
 from tests.support.services import fresh_name

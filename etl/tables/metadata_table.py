@@ -1,0 +1,190 @@
+"""A metadata table, opened once: its columns, its runs, and what they replaced or removed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from etl.cassandra.control import Control
+from etl.cassandra.tables import read_table, uuid_bytes
+from etl.columns import column, ours
+from etl.frames import small_table
+from etl.tables.runs import STARTED, RecordedRun, recorded_runs, sequences_by_ingest
+from schemas import Columns, IdentifierError, TableName
+from schemas.tables import DELETED, PRUNED, create_history, defined_columns, history_of
+
+_KINDS = {
+    "label": "int",
+    "labels": "array<int>",
+    "or_label": "string",
+    "or_split": "string",
+    "path": "string",
+    "bytes": "bigint",
+    "sha256": "binary",
+    "source": "string",
+    "group_id": "string",
+    "ingest_id": "string",
+    "since": "bigint",
+}
+STATE = ("label", "labels", "or_label", "or_split", "path", "bytes", "sha256", "source", "ingest_id", "since")
+"""The columns of a row that say what an image is."""
+
+
+def history_in(control: Control, metadata: TableName) -> TableName | None:
+    """The table with the history of a metadata table; None if no run has replaced or removed a row."""
+    try:
+        history = history_of(metadata)
+    except IdentifierError:  # too long a name for a history
+        return None
+    return history if control.columns(history) is not None else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataTable:
+    """A metadata table, and what its keyspace recorded of it when it was opened.
+
+    Attributes:
+        spark: The session.
+        control: The connection for small queries.
+        name: The table.
+        columns: The names of its columns.
+        fields: The CQL types of its columns; empty if it does not exist.
+        runs: Its runs, the newest first.
+        history: The table of replaced and removed states; None if no run has replaced or removed a row.
+    """
+
+    spark: SparkSession
+    control: Control
+    name: TableName
+    columns: Columns
+    fields: dict[str, str]
+    runs: tuple[RecordedRun, ...]
+    history: TableName | None
+
+    @classmethod
+    def open(
+        cls, spark: SparkSession, control: Control, name: TableName, *, columns: Columns | None = None
+    ) -> "MetadataTable":
+        """Look a table up. Raises `UnreachableError`."""
+        return cls(
+            spark=spark,
+            control=control,
+            name=name,
+            columns=columns or Columns(),
+            fields=dict(control.columns(name) or {}),
+            runs=tuple(recorded_runs(control, name)),
+            history=history_in(control, name),
+        )
+
+    @property
+    def newest(self) -> int | None:
+        """The newest run; None if no run is recorded."""
+        return self.runs[0].sequence if self.runs else None
+
+    @property
+    def clocks(self) -> dict[int, int]:
+        """The clock of each run, in microseconds since 1970."""
+        return {run.sequence: run.clock for run in self.runs}
+
+    def rows(self, names: Sequence[str]) -> DataFrame:
+        """All images.
+
+        Args:
+            names: The columns to read, by their usual names; those that the table lacks are null. ``since`` is filled
+                in for rows of earlier versions.
+
+        Returns:
+            ``id`` (16 bytes) and these columns.
+        """
+        wanted = [*names, *(["ingest_id"] if "since" in names and "ingest_id" not in names else [])]
+        has = {name: self.columns.label if name == "label" else name for name in wanted}
+        has = {name: named for name, named in has.items() if named in self.fields}
+        if self.fields.get(has.get("label", "")) != "int":  # of another tool, or none
+            has.pop("label", None)
+        rows = read_table(self.spark, self.name, columns=[self.columns.id, *has.values()])
+        rows = rows.select(
+            uuid_bytes(self.columns.id).alias("id"),
+            *((F.col(has[name]) if name in has else F.lit(None)).cast(_KINDS[name]).alias(name) for name in wanted),
+        )
+        return (self.with_since(rows) if "since" in names else rows).select("id", *names)
+
+    def states(self) -> DataFrame:
+        """All images with their states: ``id`` (16 bytes), `STATE`, and ``sequence``, the last run of their ingest."""
+        rows = self.rows(STATE)
+        return rows.join(self._ingests("ingest_id", "sequence"), on="ingest_id", how="left").select(
+            "id", *STATE, F.coalesce("sequence", F.lit(0)).cast("bigint").alias("sequence")
+        )
+
+    def with_since(self, rows: DataFrame, /) -> DataFrame:
+        """Fill in ``since`` of rows of earlier versions: the last run of their ``ingest_id``, else 0.
+
+        Args:
+            rows: Rows with ``ingest_id``, and with ``since`` if the table has it.
+
+        Returns:
+            The rows with ``since``.
+        """
+        if "since" not in rows.columns:
+            rows = rows.withColumn("since", F.lit(None).cast("bigint"))
+        ingest, last = ours("ingest"), ours("last")
+        joined = rows.join(self._ingests(ingest, last), on=F.col("ingest_id") == F.col(ingest), how="left")
+        since = F.coalesce("since", last, F.lit(0)).cast("bigint").alias("since")
+        return joined.select(*(since if name == "since" else column(name) for name in rows.columns))
+
+    def _ingests(self, ingest: str, last: str) -> DataFrame:
+        """The last run of each ingest id, in columns of these names, to join with."""
+        runs = sequences_by_ingest(self.runs)
+        columns: dict[str, Sequence[Any]] = {ingest: [str(one) for one in runs], last: [*runs.values()]}
+        return F.broadcast(small_table(self.spark, columns, f"`{ingest}` STRING, `{last}` BIGINT"))
+
+    def replaced(self) -> DataFrame | None:
+        """The rows of the history, with ids as text; None if there are none."""
+        if self.history is None:
+            return None
+        return read_table(self.spark, self.history, columns=list(defined_columns(create_history(self.name))))
+
+    def removals(self) -> DataFrame | None:
+        """The last removal of each image that was ever removed, also of those that are there again.
+
+        Returns:
+            ``id`` (16 bytes), ``until``, ``kind``, ``source``, ``reason``, ``at``; None if there are none.
+        """
+        rows = self.replaced()
+        if rows is None:
+            return None
+        names = ("until", "kind", "source", "reason", "at")
+        removed = rows.where(F.col("kind").isin(DELETED, PRUNED)).groupBy("id")
+        newest = removed.agg(F.max_by(F.struct(*names), "until").alias("newest"))
+        return newest.select(uuid_bytes("id").alias("id"), "newest.*")
+
+    def deleted(self) -> DataFrame | None:
+        """The ids of images that were deleted on request, and that no run has written since.
+
+        Returns:
+            ``id`` (16 bytes); None if no image was deleted.
+        """
+        deleted = self._deletions()
+        if deleted is None or not self.fields or deleted.isEmpty():
+            return None
+        is_newer = F.coalesce(F.col("sequence") > F.col("until"), F.lit(False))
+        there = self.states().select("id", "sequence")
+        return deleted.join(there, on="id", how="left").where(~is_newer).select("id")
+
+    def half_deleted(self) -> DataFrame | None:
+        """The images that are recorded as deleted and are still there, because a run that deletes was interrupted.
+
+        Returns:
+            ``id`` (16 bytes); None if all runs that delete have finished.
+        """
+        begun = any(run.kind == "delete" and run.state == STARTED for run in self.runs)
+        deleted = self._deletions() if begun else None
+        if deleted is None:
+            return None
+        there = self.rows(["since"])
+        return there.join(deleted, on="id", how="inner").where(F.col("since") < F.col("until")).select("id")
+
+    def _deletions(self) -> DataFrame | None:
+        removals = self.removals()
+        return None if removals is None else removals.where(F.col("kind") == DELETED).select("id", "until")
