@@ -44,38 +44,18 @@ def add_content_routes(routes: APIRouter, store: Store, guard: Guard) -> None:
         form = downloads.form_of(found, request.headers.get("accept"))
         blob = store.blob(name, found)
         if form == downloads.ZIP:
-            return downloads.zipped(
-                blob,
-                store.index(name, found),
-                tag=etag(found.sha256, "zip"),
-                filename=f"{name}.zip",
-                method=request.method,
-                headers=request.headers,
-            )
-        return downloads.content(
-            blob,
-            part=None,
-            tag=etag(found.sha256),
-            filename=found.filename,
-            kind=form,
-            method=request.method,
-            headers=request.headers,
-        )
+            tag, index = etag(found.sha256, "zip"), store.index(name, found)
+            return downloads.zipped(blob, index, tag=tag, filename=f"{name}.zip", request=request)
+        tag = etag(found.sha256)
+        return downloads.content(blob, part=None, tag=tag, filename=found.filename, kind=form, request=request)
 
     @routes.get("/{name}/files/{path:path}", dependencies=[guard.reads], response_class=Response, responses=_FILE)
     def get_file(request: Request, name: Name, path: str, version: VersionNumber = None) -> Response:
         """Download one file of a dataset, or the part in `Range`. `ETag` is the SHA-256 of the file."""
         found = store.version(name, version)
         part, sha256 = _located(store, name, found, path)
-        return downloads.content(
-            store.blob(name, found),
-            part=part,
-            tag=etag(sha256),
-            filename=path.rpartition("/")[2],
-            kind=downloads.FILE,
-            method=request.method,
-            headers=request.headers,
-        )
+        blob, tag, filename = store.blob(name, found), etag(sha256), path.rpartition("/")[2]
+        return downloads.content(blob, part=part, tag=tag, filename=filename, kind=downloads.FILE, request=request)
 
     for path, endpoint in (("/{name}", get_dataset), ("/{name}/files/{path:path}", get_file)):
         routes.head(path, dependencies=[guard.reads], response_class=Response, responses=_HEAD)(endpoint)

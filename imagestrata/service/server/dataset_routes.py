@@ -81,11 +81,7 @@ def add_version_routes(routes: APIRouter, uploads: Uploads, metrics: Metrics, gu
         openapi_extra=_UPLOAD,
         responses=problems.responses(403, 404, 412, 413, 415, 507),
     )
-    async def put_dataset(
-        request: Request,
-        name: Name,
-        answer: Response,
-    ) -> PublishedShape:
+    async def put_dataset(request: Request, name: Name, answer: Response) -> PublishedShape:
         """Upload a new version: a file, or a folder as one tar. The version becomes visible when it is complete.
 
         `Content-Disposition` names the file (default: `data`). `?sha256=HEX` or `Repr-Digest` (RFC 9530) refuses a body

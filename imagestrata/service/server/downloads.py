@@ -7,6 +7,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
@@ -43,8 +44,7 @@ def content(
     tag: str,
     filename: str,
     kind: str,
-    method: str,
-    headers: Mapping[str, str],
+    request: Request,
 ) -> Response:
     """Respond with a blob or a part of it, and close it.
 
@@ -57,8 +57,7 @@ def content(
         tag: The ETag.
         filename: The name for saving.
         kind: The media type.
-        method: GET or HEAD.
-        headers: The headers of the request, with ranges and conditions.
+        request: GET or HEAD, with ranges and conditions.
 
     Returns:
         The response.
@@ -68,14 +67,15 @@ def content(
         ConditionError: A condition does not hold.
     """
     start, length = part or (0, blob.size)
+    is_head, headers = request.method == "HEAD", request.headers
     try:
         told = {**named(tag, filename, kind), "accept-ranges": "bytes"}
         if Conditions.of(headers).is_unchanged(tag):
             blob.close()
             return Response(status_code=304, headers=told)
-        asked = _range(headers, length, tag) if method != "HEAD" else None  # ranges apply to GET only
+        asked = None if is_head else _range(headers, length, tag)  # ranges apply to GET only
         is_small = asked is not None and asked[1] - asked[0] <= _MOST_DIRECT
-        is_elsewhere = part is None and method != "HEAD" and not is_small
+        is_elsewhere = part is None and not is_head and not is_small
         address = blob.address(filename=filename) if is_elsewhere else None
         if address is not None:
             blob.close()
@@ -90,18 +90,18 @@ def content(
     return _Bytes(blob, start + first, end - first, status=200 if asked is None else 206, headers=told)
 
 
-def zipped(blob: Blob, index: Path, *, tag: str, filename: str, method: str, headers: Mapping[str, str]) -> Response:
+def zipped(blob: Blob, index: Path, *, tag: str, filename: str, request: Request) -> Response:
     """Respond with a folder as a zip that is made while it is sent, without ranges. Raises `NotAcceptableError`."""
     told = named(tag, filename, ZIP)
     with TarIndex(index) as files:
         count = len(files)
-    if Conditions.of(headers).is_unchanged(tag):
+    if Conditions.of(request.headers).is_unchanged(tag):
         blob.close()
         return Response(status_code=304, headers=told)
     if count > _MOST_IN_ZIP:
         blob.close()
         raise NotAcceptableError(f"Wanted at most {_MOST_IN_ZIP:,} files for a zip. Found: {count:,}. Request {TAR}")
-    if method == "HEAD":
+    if request.method == "HEAD":
         blob.close()
         return StreamingResponse(iter(()), headers=told)  # the length is unknown before the zip is made
     return StreamingResponse(_zip(blob, index), headers=told)
