@@ -102,35 +102,15 @@ class OpenSplit:
     def rows(self, index: int, *, cache: str | os.PathLike[str] | None = None) -> SplitRows:
         """The rows of one split. Those of a folder are compared with the fingerprint when this host first reads them.
 
-        Args:
-            index: The number of the split.
-            cache: The folder of opened splits; None for the default.
-
-        Returns:
-            Ids and labels by position.
-
-        Raises:
-            IndexError: There is no such split.
-            DamagedError: Files and manifest disagree.
-            StorageError: The storage does not answer, or the cache cannot be written.
+        ``cache`` is the folder of opened splits; None for the default. Raises IndexError, `DamagedError` if files and
+        manifest disagree, and `StorageError`, also if the cache cannot be written.
         """
         return self.contents.rows(self.part(index), cache=cache)
 
     def find(self, index: int, image_id: bytes) -> tuple[int | None, int | None] | None:
-        """Look for an image in one split. The files of a folder are read, and not copied to the cache.
+        """The label and position of an image, each None if it is not known; None if the image is not in the split.
 
-        Args:
-            index: The number of the split.
-            image_id: The id, 16 bytes.
-
-        Returns:
-            The image's label, or None if it is not known, and its position, or None if the files have no positions;
-            None if it is not there.
-
-        Raises:
-            IndexError: There is no such split.
-            DamagedError: A file cannot be read.
-            StorageError: The storage does not answer.
+        The files of a folder are read, and not copied to the cache. Raises IndexError, `DamagedError`, `StorageError`.
         """
         return self.contents.find(self.part(index), image_id)
 

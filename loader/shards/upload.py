@@ -74,11 +74,22 @@ Pool: TypeAlias = ProcessPoolExecutor | _Here
 
 
 def upload_cv_dataset(
-    ds: Any, *, client: Client, bucket: str, base_folder: str = "",
-    maxsize: float | str = 1e8, maxcount: float = 100_000, workers: int | None = None, seed: int = 0,
-    image_format: str = "jpg", quality: int = 95, dataset: str = "",
-    overwrite: bool = False, create_bucket: bool = False, progress: bool = True,
-) -> Shards:  # fmt: skip
+    ds: Any,
+    *,
+    client: Client,
+    bucket: str,
+    base_folder: str = "",
+    maxsize: float | str = 1e8,
+    maxcount: float = 100_000,
+    workers: int | None = None,
+    seed: int = 0,
+    image_format: str = "jpg",
+    quality: int = 95,
+    dataset: str = "",
+    overwrite: bool = False,
+    create_bucket: bool = False,
+    progress: bool = True,
+) -> Shards:
     """Pack a dataset of (image, class number) into shards in a folder of a bucket.
 
     An image is one of PIL; the bytes of a JPEG, PNG, WebP, BMP, TIFF or GIF file; an array of uint8, (height, width) or
@@ -304,8 +315,14 @@ def _processes(count: int, job: Job) -> Iterator[Pool]:
         pool.shutdown(cancel_futures=True)
 
 
-def _in_turn(pool: Pool, function: Callable[..., Any], tasks: Iterable[tuple[Any, ...]],
-             done: Callable[[tuple[Any, ...]], None], *, ahead: int = _AHEAD) -> list[Any]:  # fmt: skip
+def _in_turn(
+    pool: Pool,
+    function: Callable[..., Any],
+    tasks: Iterable[tuple[Any, ...]],
+    done: Callable[[tuple[Any, ...]], None],
+    *,
+    ahead: int = _AHEAD,
+) -> list[Any]:
     """The results of tasks in their order; few of them are submitted ahead, as they may be large."""
     results: dict[int, Any] = {}
     running: dict[Future[Any], tuple[int, tuple[Any, ...]]] = {}
