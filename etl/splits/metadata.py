@@ -22,7 +22,7 @@ from etl.cassandra.tables import read_table, uuid_bytes
 from etl.columns import check_theirs, column, ours
 from etl.errors import TableError
 from etl.expressions import names_in
-from etl.features.columns import LACKS, check_complete, find_fields, metadata_columns, with_fields
+from etl.features.columns import LACKS, Fields, check_complete, find_fields, metadata_columns, with_fields
 from etl.features.relabelling import newest_label_views, versions_of, with_labels
 from etl.splits.plan import LABELS, SplitPlan
 from etl.splits.positions import fingerprint_sums
@@ -157,107 +157,169 @@ def _schema(storage: Storage, manifest: CacheManifest) -> StructType | None:
     return None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Source:
+    """The tables of a plan, and what is read with their rows.
+
+    ``in_data`` is the type of the label in the data table, ``relabelled`` the versions of the label view that labels
+    come from, ``unused`` the label views that the plan does not use, ``half`` the images that are half deleted, and
+    ``ttls`` the times to live of ingests.
+    """
+
+    table: MetadataTable
+    data: TableName
+    label_type: str
+    in_data: str | None
+    classes: Mapping[str, int]
+    is_key: bool
+    earlier: EarlierMetadata | None
+    relabelled: Sequence[FeatureView]
+    unused: Sequence[FeatureView]
+    views: Sequence[Fields]
+    half: DataFrame | None
+    ttls: Mapping[str, int]
+
+    @classmethod
+    def open(cls, spark: SparkSession, *, plan: SplitPlan) -> "_Source":
+        """Look the tables up. Raises `TableError`, `UnreachableError`."""
+        data, name, names = plan.data_table, plan.metadata_table, plan.columns
+        if data is None or name is None:
+            raise TableError("Wanted a data table and a metadata table. Found: neither.")
+        with Control.from_spark(spark) as control:
+            check_columns(control, data, columns=[names.id, names.data])
+            check_columns(control, name, columns=[names.id])
+            table = MetadataTable.open(spark, control, name, columns=names)
+            in_data = (control.columns(data) or {}).get(names.label)
+            label_type = _label_type(in_data, table.fields, plan)
+            earlier = None
+            if plan.as_of is not None:
+                as_of = AsOf.parse(plan.as_of)
+                earlier = EarlierMetadata.open(table, label_type=label_type, as_of=as_of, skips=plan.skip_replaced)
+            until = None if earlier is None else earlier.sequence
+            asked = {*plan.named_columns, *(names_in(plan.where) if plan.where else ())}
+            asked -= {*table.fields, *ID_AND_LABEL}
+            dataset = plan.dataset or dataset_of(control, name)
+            return cls(
+                table=table,
+                data=data,
+                label_type=label_type,
+                in_data=in_data,
+                classes=class_names(control, keyspace=name.keyspace, dataset=dataset),
+                is_key=control.key(name) == [names.id],
+                earlier=earlier,
+                relabelled=versions_of(control, name, plan.label_view, until=until) if plan.label_view else (),
+                unused=() if plan.label_view else newest_label_views(control, name, until=until),
+                views=find_fields(control, name, names=asked, pinned=plan.features),
+                half=table.half_deleted(),
+                ttls=expiring(table.runs),
+            )
+
+    @property
+    def fields(self) -> list[str]:
+        """The columns that are features."""
+        return [name for view in self.views for name in view.names]
+
+    def others(self, plan: SplitPlan, *, only: Sequence[str] | None) -> list[str]:
+        """The columns of the table that are copied, besides id and label. Raises `TableError` for missing ones."""
+        found, names = self.table.fields, self.table.columns
+        others = [name for name, kind in found.items() if _SIMPLE.fullmatch(kind) or (name == LABELS and "int" in kind)]
+        left_out = {*ID_AND_LABEL, names.id, names.label, *_OF_THE_INGEST, *self.fields}
+        others = [name for name in others if name not in left_out and '"' not in name]  # the connector cannot read "
+        check_theirs(others, place=self.table.name)
+        if missing := [name for name in plan.named_columns if name not in (*ID_AND_LABEL, *others, *self.fields)]:
+            raise TableError(
+                f"Wanted the column {missing[0]} in the metadata of {self.table.name}, or a feature that featurize.py "
+                f"has computed. Found: {', '.join((*ID_AND_LABEL, *sorted(others)))}."
+            )
+        if only is None:
+            return others
+        wanted = {*only, *(() if self.classes else (CLASS_NAME,))}
+        return [name for name in others if name in wanted]
+
+    def rows(self, others: Sequence[str]) -> DataFrame:
+        """``id``, ``label``, these columns, and what later steps need of features, expiry and earlier runs."""
+        table, names, earlier = self.table, self.table.columns, self.earlier
+        has_number = self.label_type == "int"
+        read = [names.id, *([names.label] if has_number else []), *others]
+        read += ["sha256"] if self.views and "sha256" in table.fields else []
+        read += [*sorted(metadata_columns(self.views)), *(earlier.needed if earlier else [])]
+        read += _EXPIRY if self.ttls else ()
+        of_table = read_table(table.spark, table.name, columns=list(dict.fromkeys(read)))
+        if earlier is not None:
+            of_table = earlier.rows(of_table)
+        if self.relabelled:
+            if not has_number:
+                raise TableError(
+                    f"Wanted images of one class each, for --label-view. Found: labels of type {self.label_type}."
+                )
+            of_table = with_labels(table.spark, of_table, table.name, self.relabelled, columns=names)
+        label = F.col(names.label) if has_number else F.lit(-1)
+        return of_table.transform(with_fields, spark=table.spark, fields=self.views, key=names.id).select(
+            uuid_bytes(names.id).alias("id"),
+            label.cast("int").alias("label"),
+            *(
+                uuid_bytes(column(name)).alias(name) if table.fields[name] == "uuid" else column(name)
+                for name in others
+            ),
+            *self.fields,
+            *([expires_at(self.ttls)] if self.ttls else []),
+            *(f"`{LACKS} {number}`" for number in range(len(self.views))),
+            *([THEN] if earlier and earlier.states else []),
+        )
+
+    def usable(self, rows: DataFrame, *, address: str | None) -> tuple[DataFrame, tuple[str, ...]]:
+        """Copy rows to ``address`` if there is one, without images that are deleted or replaced; and warnings.
+
+        Raises `TableError` for ids that occur twice, and if a run replaces or removes images in the meantime.
+        """
+        told: tuple[str, ...] = ()
+        earlier = self.earlier
+        if self.half is not None and (count := self.half.count()):
+            what = f"{counted(count, 'image')} recorded as deleted but still there"
+            told = (f"left out: {what}, because delete.py was interrupted. Run it again",)
+            rows = rows.join(self.half, on="id", how="left_anti")
+        if earlier is not None:
+            if earlier.states is not None and address is not None:  # read the table once
+                rows = _copied(rows, f"{address}-then")
+            rows, of_then = earlier.checked(rows)
+            told = (*told, *of_then)
+        if address is not None:
+            rows = _copied(rows, address)
+            if not self.is_key and (repeated := count_repeated(rows)):
+                place = f"{self.table.name} ({self.table.columns.id})"
+                raise TableError(f"Wanted each id once in {place}. Found: {repeated:,} more than once.")
+        if earlier is not None:
+            earlier.confirm(self.table.spark)
+        return rows, told
+
+
 def copy_table(spark: SparkSession, address: str | None, *, plan: SplitPlan, only: Sequence[str] | None) -> Metadata:
     """Copy a metadata table to Parquet files at ``address``, once: ids, labels, and the columns in ``only``, or all.
 
     Class names are copied too if no table lists them. Without an address, the rows are read from the table each time.
     Raises `TableError` for tables that are missing, empty or have other columns; `UnreachableError`.
     """
-    data, table, names = plan.data_table, plan.metadata_table, plan.columns
-    if data is None or table is None:
-        raise TableError("Wanted a data table and a metadata table. Found: neither.")
-    with Control.from_spark(spark) as control:
-        check_columns(control, data, columns=[names.id, names.data])
-        check_columns(control, table, columns=[names.id])
-        opened = MetadataTable.open(spark, control, table, columns=names)
-        found, of_data = opened.fields, control.columns(data) or {}
-        dataset = plan.dataset or dataset_of(control, table)
-        classes = class_names(control, keyspace=table.keyspace, dataset=dataset)
-        is_key = control.key(table) == [names.id]
-        asked = {*plan.named_columns, *(names_in(plan.where) if plan.where else ())}
-        label_type = _label_type(of_data.get(names.label), found, plan)
-        earlier = None
-        if plan.as_of is not None:
-            earlier = EarlierMetadata.open(
-                opened, label_type=label_type, as_of=AsOf.parse(plan.as_of), skips=plan.skip_replaced
-            )
-        as_of = None if earlier is None else earlier.sequence
-        relabelled = versions_of(control, table, plan.label_view, until=as_of) if plan.label_view else []
-        half = opened.half_deleted()
-        unused = [] if plan.label_view else newest_label_views(control, table, until=as_of)
-        ttls = expiring(opened.runs)
-        views = find_fields(control, table, names=asked - found.keys() - {"id", "label"}, pinned=plan.features)
-    in_data = of_data.get(names.label)
-    others = [name for name, kind in found.items() if _SIMPLE.fullmatch(kind) or (name == LABELS and "int" in kind)]
-    fields = [name for view in views for name in view.names]
-    others = [name for name in others if name not in {*ID_AND_LABEL, names.id, names.label, *_OF_THE_INGEST, *fields}]
-    others = [name for name in others if '"' not in name]  # which the connector cannot read
-    check_theirs(others, place=table)
-    if missing := [name for name in plan.named_columns if name not in (*ID_AND_LABEL, *others, *fields)]:
-        raise TableError(
-            f"Wanted the column {missing[0]} in the metadata of {table}, or a feature that featurize.py has computed. "
-            f"Found: {', '.join((*ID_AND_LABEL, *sorted(others)))}."
-        )
-    if only is not None:
-        only = [*only, *([] if classes else [CLASS_NAME])]
-        others = [name for name in others if name in only]
-    label = F.col(names.label) if label_type == "int" else F.lit(-1)
-    kinds = {name: found[name] for name in others}
-    read = [names.id, *([names.label] if label_type == "int" else []), *others]
-    if views and "sha256" in found and "sha256" not in read:
-        read.append("sha256")
-    read += sorted(metadata_columns(views) - set(read))
-    read += [name for name in (earlier.needed if earlier else []) if name not in read]
-    read += [name for name in (_EXPIRY if ttls else ()) if name not in read]
-    of_table = read_table(spark, table, columns=read)
-    if earlier is not None:
-        of_table = earlier.rows(of_table)
-    if relabelled:
-        if label_type != "int":
-            raise TableError(f"Wanted images of one class each, for --label-view. Found: labels of type {label_type}.")
-        of_table = with_labels(spark, of_table, table, relabelled, columns=names)
-    rows = of_table.transform(with_fields, spark=spark, fields=views, key=names.id).select(
-        uuid_bytes(names.id).alias("id"),
-        label.cast("int").alias("label"),
-        *(uuid_bytes(column(name)).alias(name) if kinds[name] == "uuid" else column(name) for name in others),
-        *fields,
-        *([expires_at(ttls)] if ttls else []),
-        *(f"`{LACKS} {number}`" for number in range(len(views))),
-        *([THEN] if earlier and earlier.states else []),
-    )
-    told: tuple[str, ...] = ()
-    if half is not None and (count := half.count()):
-        what = f"{counted(count, 'image')} recorded as deleted but still there"
-        told = (f"left out: {what}, because delete.py was interrupted. Run it again",)
-        rows = rows.join(half, on="id", how="left_anti")
-    if earlier is not None:
-        if earlier.states is not None and address is not None:  # read the table once
-            rows = _copied(rows, f"{address}-then")
-        rows, of_then = earlier.checked(rows)
-        told = (*told, *of_then)
-    if address is not None:
-        rows = _copied(rows, address)
-        if not is_key and (repeated := count_repeated(rows)):
-            raise TableError(f"Wanted each id once in {table} ({names.id}). Found: {repeated:,} more than once.")
-    if earlier is not None:
-        earlier.confirm(spark)
-    rows, warnings = check_complete(rows, fields=views, metadata=table, data=data)
-    if label_type == "int" and in_data is None and rows.where(F.col("label").isNotNull()).isEmpty():
+    source = _Source.open(spark, plan=plan)
+    table, label_type = source.table, source.label_type
+    rows, told = source.usable(source.rows(source.others(plan, only=only)), address=address)
+    rows, warnings = check_complete(rows, fields=source.views, metadata=table.name, data=source.data)
+    if label_type == "int" and source.in_data is None and rows.where(F.col("label").isNotNull()).isEmpty():
         label_type, rows = "none", rows.withColumn("label", F.lit(-1))
+    pinned = {view.name for view in plan.features}
     return Metadata(
         rows=rows,
-        data_table=data,
-        metadata_table=table,
-        columns=names,
+        data_table=source.data,
+        metadata_table=table.name,
+        columns=table.columns,
         label_type=label_type,
-        class_names={number: name for name, number in classes.items()},
-        features=tuple(one.view.title for one in views),
-        stored=tuple(one.view for one in views if one.view.name in {pinned.name for pinned in plan.features}),
-        label_view=relabelled[0].title if relabelled else None,
-        as_of=as_of,
-        sequence=opened.newest,
-        unfinished=tuple(sorted(run.sequence for run in unfinished(opened.runs))),
-        warnings=(*told, *warnings, *(_of_label_view(view, table) for view in unused)),
+        class_names={number: name for name, number in source.classes.items()},
+        features=tuple(one.view.title for one in source.views),
+        stored=tuple(one.view for one in source.views if one.view.name in pinned),
+        label_view=source.relabelled[0].title if source.relabelled else None,
+        as_of=None if source.earlier is None else source.earlier.sequence,
+        sequence=table.newest,
+        unfinished=tuple(sorted(run.sequence for run in unfinished(table.runs))),
+        warnings=(*told, *warnings, *(_of_label_view(view, table.name) for view in source.unused)),
     )
 
 

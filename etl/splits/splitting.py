@@ -9,7 +9,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TypeVar
 
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from etl.columns import exact_names
@@ -43,9 +43,9 @@ from etl.splits.taking_part import (
 from formats.sizes import counted
 from formats.splits.dictionary import MAX_ROWS
 from formats.splits.opened import is_dictionary
-from schemas import SplitManifest
-from schemas.features import FeatureView, ViewName
-from schemas.manifest import StoredGroups
+from schemas import SplitManifest, SplitPart
+from schemas.features import ViewName
+from schemas.manifest import StoredFeature, StoredGroups
 
 log = logging.getLogger("imagestrata.split")
 
@@ -97,15 +97,7 @@ def run(spark: SparkSession, *, plan: SplitPlan) -> SplitReport:
             plan=plan,
             label_type=metadata.label_type,
         )
-        stored = [
-            stored_feature(
-                view,
-                _write_values(spark, written, metadata=metadata, view=view, address=output.aside(view.title)),
-                parts=found,
-                files=output.files(view.title),
-            )
-            for view in metadata.stored
-        ]
+        stored = _write_features(spark, output, written, metadata=metadata, parts=found)
         groups = _write_groups(output, dealt, plan=plan, metadata=metadata) if kind is SplitOutput else None
         check_parts(found, sizes=dealt.sizes, counts=dealt.counts)
         unchecked = check_sample(
@@ -130,14 +122,18 @@ def run(spark: SparkSession, *, plan: SplitPlan) -> SplitReport:
         )
 
 
-def _write_values(
-    spark: SparkSession, written: DataFrame, *, metadata: Metadata, view: FeatureView, address: str
-) -> list[Row]:
-    """Write the values of a view for the rows of splits."""
-    log.info("store %s", view.title)
-    rows = written.transform(by_position, values=metadata.rows, view=view)
-    with files_side_by_side(spark, MOST_SPLITS):
-        return write_values(spark, rows, view=view, address=address)
+def _write_features(
+    spark: SparkSession, output: SplitOutput, written: DataFrame, *, metadata: Metadata, parts: Sequence[SplitPart]
+) -> list[StoredFeature]:
+    """Write the values of feature views for the rows of splits."""
+    stored = []
+    for view in metadata.stored:
+        log.info("store %s", view.title)
+        rows = written.transform(by_position, values=metadata.rows, view=view)
+        with files_side_by_side(spark, MOST_SPLITS):
+            found = write_values(spark, rows, view=view, address=output.aside(view.title))
+        stored.append(stored_feature(view, found, parts=parts, files=output.files(view.title)))
+    return stored
 
 
 def _write_groups(output: SplitOutput, dealt: Dealt, *, plan: SplitPlan, metadata: Metadata) -> StoredGroups | None:
