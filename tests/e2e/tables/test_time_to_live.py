@@ -64,6 +64,8 @@ def test_images_with_a_time_to_live_expire_with_all_their_rows(
     assert any(f"8 images will expire (--ttl), the first at {expires}" in warning for warning in report.warnings)
     splitting.run(spark, plan=SplitPlan(metadata_in=cache, out=f"{folder}2", **of_them))
     assert open_split(f"{folder}2").manifest.expires == expires
+    splitting.run(spark, plan=SplitPlan(**tables, as_of="3", out=f"{folder}3", **of_them))
+    assert open_split(f"{folder}3").manifest.expires == expires
 
     job.run(spark, plan=replace(plan, ttl=1))
     deadline = time.monotonic() + 30
