@@ -20,11 +20,11 @@ from etl.deleting.plan import DeletePlan
 from etl.errors import ConflictError, SourceError, TableError
 from etl.features import relabelling
 from etl.features.plan import RelabelPlan
-from etl.ingest import removal
 from etl.ingest.plan import IngestPlan
 from etl.sources.plan import SourcePlan
 from etl.splits import splitting
 from etl.splits.plan import SplitPlan
+from etl.tables import removal
 from etl.verify.plan import VerifyPlan
 from formats import open_split
 from imagestrata.devstack.servers.cassandra import Cassandra
