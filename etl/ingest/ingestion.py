@@ -224,8 +224,10 @@ class Ingest:
         if self._existing.others:
             create_history_table(control, plan=plan)
         self._run = destination.begin(control, plan=plan, kind="ingest", ingest_id=self._id)
-        table = MetadataTable.open(self._spark, control, plan.tables.metadata, columns=plan.columns)
-        if plan.restore_deleted or (deleted := table.deleted()) is None:
+        if plan.restore_deleted:
+            return
+        deleted = MetadataTable.open(self._spark, control, plan.tables.metadata, columns=plan.columns).deleted()
+        if deleted is None:
             return
         left_out = as_left_out(self._images.entries.join(deleted, on="id", how="left_semi")).count()
         if left_out > self._existing.deleted:

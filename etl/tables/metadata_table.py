@@ -151,13 +151,10 @@ class MetadataTable:
         Returns:
             ``id`` (16 bytes), ``until``, ``kind``, ``source``, ``reason``, ``at``; None if there are none.
         """
-        rows = self.replaced()
-        if rows is None:
+        history = self.replaced()
+        if history is None:
             return None
-        names = ("until", "kind", "source", "reason", "at")
-        removed = rows.where(F.col("kind").isin(DELETED, PRUNED)).groupBy("id")
-        newest = removed.agg(F.max_by(F.struct(*names), "until").alias("newest"))
-        return newest.select(uuid_bytes("id").alias("id"), "newest.*")
+        return history.transform(last_removals).select(uuid_bytes("id").alias("id"), "removed.*")
 
     def deleted(self) -> DataFrame | None:
         """The ids of images that were deleted on request, and that no run has written since.
@@ -188,3 +185,9 @@ class MetadataTable:
     def _deletions(self) -> DataFrame | None:
         removals = self.removals()
         return None if removals is None else removals.where(F.col("kind") == DELETED).select("id", "until")
+
+
+def last_removals(history: DataFrame, /) -> DataFrame:
+    """The last removal of each image in a history: ``id``, and ``removed`` (``until, kind, source, reason, at``)."""
+    removed = history.where(F.col("kind").isin(DELETED, PRUNED)).groupBy("id")
+    return removed.agg(F.max_by(F.struct("until", "kind", "source", "reason", "at"), "until").alias("removed"))

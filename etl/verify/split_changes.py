@@ -22,7 +22,7 @@ from etl.frames import kept, small_table
 from etl.splits.positions import added_up, fingerprint_sums
 from etl.splits.taking_part import open_folder
 from etl.tables.earlier import THEN, metadata_as_of, states_at
-from etl.tables.metadata_table import MetadataTable
+from etl.tables.metadata_table import MetadataTable, last_removals
 from formats.splits.fingerprint import split_fingerprint
 from formats.splits.opened import OpenSplit
 from schemas import SchemaError, SplitManifest, SplitPart, TableName
@@ -199,8 +199,7 @@ def _compare(table: MetadataTable, images: DataFrame, *, manifest: SplitManifest
         history = table.spark.range(0).select(*(F.lit(None).cast(kind).alias(name) for name, kind in _HISTORY.items()))
     labels = _labels(table, rows, history, manifest=manifest)
     states = history.transform(states_at, sequence=sequence)
-    removals = history.where(F.col("kind") != "replaced").groupBy("id")
-    removed = removals.agg(F.max_by(F.struct("kind", "until", "reason", "at"), "until").alias("removed"))
+    removed = history.transform(last_removals)
     doubtful = history.where(F.col("until").isin(list(manifest.unfinished)))
     doubtful = doubtful.groupBy("id").agg(F.max_by(F.struct("until", "sha256"), "until").alias("doubt"))
 
