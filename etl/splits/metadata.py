@@ -158,7 +158,7 @@ def _schema(storage: Storage, manifest: CacheManifest) -> StructType | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Source:
+class _Tables:
     """The tables of a plan, and what is read with their rows.
 
     ``in_data`` is the type of the label in the data table, ``relabelled`` the versions of the label view that labels
@@ -180,7 +180,7 @@ class _Source:
     ttls: Mapping[str, int]
 
     @classmethod
-    def open(cls, spark: SparkSession, *, plan: SplitPlan) -> "_Source":
+    def open(cls, spark: SparkSession, *, plan: SplitPlan) -> "_Tables":
         """Look the tables up. Raises `TableError`, `UnreachableError`."""
         data, name, names = plan.data_table, plan.metadata_table, plan.columns
         if data is None or name is None:
@@ -299,27 +299,27 @@ def copy_table(spark: SparkSession, address: str | None, *, plan: SplitPlan, onl
     Class names are copied too if no table lists them. Without an address, the rows are read from the table each time.
     Raises `TableError` for tables that are missing, empty or have other columns; `UnreachableError`.
     """
-    source = _Source.open(spark, plan=plan)
-    table, label_type = source.table, source.label_type
-    rows, told = source.usable(source.rows(source.others(plan, only=only)), address=address)
-    rows, warnings = check_complete(rows, fields=source.views, metadata=table.name, data=source.data)
-    if label_type == "int" and source.in_data is None and rows.where(F.col("label").isNotNull()).isEmpty():
+    tables = _Tables.open(spark, plan=plan)
+    table, label_type = tables.table, tables.label_type
+    rows, told = tables.usable(tables.rows(tables.others(plan, only=only)), address=address)
+    rows, warnings = check_complete(rows, fields=tables.views, metadata=table.name, data=tables.data)
+    if label_type == "int" and tables.in_data is None and rows.where(F.col("label").isNotNull()).isEmpty():
         label_type, rows = "none", rows.withColumn("label", F.lit(-1))
     pinned = {view.name for view in plan.features}
     return Metadata(
         rows=rows,
-        data_table=source.data,
+        data_table=tables.data,
         metadata_table=table.name,
         columns=table.columns,
         label_type=label_type,
-        class_names={number: name for name, number in source.classes.items()},
-        features=tuple(one.view.title for one in source.views),
-        stored=tuple(one.view for one in source.views if one.view.name in pinned),
-        label_view=source.relabelled[0].title if source.relabelled else None,
-        as_of=None if source.earlier is None else source.earlier.sequence,
+        class_names={number: name for name, number in tables.classes.items()},
+        features=tuple(one.view.title for one in tables.views),
+        stored=tuple(one.view for one in tables.views if one.view.name in pinned),
+        label_view=tables.relabelled[0].title if tables.relabelled else None,
+        as_of=None if tables.earlier is None else tables.earlier.sequence,
         sequence=table.newest,
         unfinished=tuple(sorted(run.sequence for run in unfinished(table.runs))),
-        warnings=(*told, *warnings, *(_of_label_view(view, table.name) for view in source.unused)),
+        warnings=(*told, *warnings, *(_of_label_view(view, table.name) for view in tables.unused)),
     )
 
 
