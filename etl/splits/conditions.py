@@ -25,7 +25,10 @@ def meeting(rows: DataFrame, where: str) -> DataFrame:
         chosen = _chosen(rows, where)
     except (AnalysisException, ParseException) as error:
         raise TableError(f"{wanted} Found: {where!r}: {str(error).strip().splitlines()[0]}") from None
-    if not is_repeatable(chosen._jdf.queryExecution().analyzed().condition()):
+    plan = chosen._jdf.queryExecution().analyzed()
+    if plan.nodeName() != "Filter":  # Spark also finds columns that these were selected from, and projects them away
+        raise TableError(f"{wanted} Found: {where!r}, which has another column, such as the table's name of a label.")
+    if not is_repeatable(plan.condition()):
         raise TableError(f"{wanted} Found: {where!r}, whose result changes from run to run.")
     return chosen
 
