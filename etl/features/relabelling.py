@@ -129,7 +129,7 @@ def _begin(control: Control, plan: RelabelPlan, *, version: int, digest: str) ->
 
 
 def _write(control: Control, rows: DataFrame, *, view: FeatureView, table: TableName, clock: int) -> None:
-    """Write the numbers of the labels to a column of their own, and create it and its table if they are missing."""
+    """Write class numbers to the column of a version. Creates the column and its table if they are missing."""
     values = view.table_of(table)
     if control.columns(values) is None:
         log.info("create table %s", values)

@@ -1,13 +1,13 @@
-"""What a checkout makes of the same pictures, as text, so that two checkouts can be compared.
+"""Record the results of a checkout as text, to compare two checkouts.
 
     python -m tests.support.same_results before.json        # before a refactoring that must not change results
     python -m tests.support.same_results after.json         # after it, or in another checkout
     python -m tests.support.same_results --compare before.json after.json
 
-It runs the commands of `same_results.txt` and reads with the loader, with a Cassandra and a Spark session of its own. A
-fact has a name and lines: what a command printed, the rows that it added to tables (``+``) or removed (``-``), a file
-that it wrote, or the batches of a source. Times, random names, ports and the working folder are replaced, so that two
-runs of one checkout give the same facts. Rows have the number of the clock that they were written with.
+It starts Cassandra and a Spark session, runs the commands of `same_results.txt`, and reads with the loader. A fact has
+a name and lines: what a command printed, the rows that it added to tables (``+``) or removed (``-``), a file that it
+wrote, or the batches of a source. Times, random names, ports and the working folder are replaced, so that two runs of
+one checkout give the same facts. Rows have the number of the clock that they were written with.
 """
 
 import argparse
@@ -118,7 +118,7 @@ class Record:
                 code = main(options)
             except SystemExit as ended:
                 code = ended.code
-            except Exception as error:  # a fact, too
+            except Exception as error:  # a crash is a result, too, and the other commands still run
                 code = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
         lines = (line for line in printed.getvalue().splitlines() if not PROGRESS.search(line))
         self.facts[f"{name}: exit {self.text(str(code))}"] = [
