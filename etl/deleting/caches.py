@@ -1,15 +1,13 @@
 """Metadata caches of splits: images are removed from them too."""
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
-from etl.columns import column, ours
+from etl.columns import column
 from etl.deleting.plan import DeletePlan
 from etl.errors import TableError
-from etl.splits.metadata import CacheOutput, read_cache, sums
+from etl.splits.metadata import cache_folder, publish_cache, read_cache, summed_by_file
 from etl.splits.metadata_reading import checked
 from etl.splits.plan import SplitPlan
-from etl.splits.positions import added_up
 
 
 def clean_cache(spark: SparkSession, address: str, *, ids: DataFrame, plan: DeletePlan) -> int:
@@ -36,12 +34,11 @@ def clean_cache(spark: SparkSession, address: str, *, ids: DataFrame, plan: Dele
     if not gone:
         return 0
     left = metadata.rows.join(ids, on="id", how="left_anti").select(*map(column, metadata.rows.columns))
-    with CacheOutput(address, overwrite=True) as output:
+    with cache_folder(address, overwrite=True) as output:
         aside = output.aside("rows")
         left.write.option("compression", "zstd").parquet(aside)
-        by_file = spark.read.parquet(aside).withColumn(ours("file"), F.input_file_name())
-        found = [row.asDict() for row in by_file.groupBy(F.col(ours("file")).alias("file")).agg(*sums()).collect()]
+        found = summed_by_file(spark.read.parquet(aside))
         if not found:
             raise TableError(f"Wanted other images in the metadata cache {address}. Found: none. Remove the folder.")
-        output.publish(metadata, sums=added_up(found), sizes={row["file"]: row["rows"] for row in found})
+        publish_cache(output, metadata, summed=found)
     return gone

@@ -20,7 +20,7 @@ from etl.features.computing import models
 from etl.features.computing.child import Child
 from etl.features.computing.tasks import COUNTS, ROWS, FeatureOrder, compute_features
 from etl.features.history import known_at
-from etl.features.offline import OfflineOutput
+from etl.features.offline import features_folder, publish_features, write_values
 from etl.features.on_demand import define
 from etl.features.plan import FeaturizePlan
 from etl.features.report import FeaturizeReport, ViewCounts
@@ -36,6 +36,7 @@ from etl.tables.runs import expiring, ingest_time, new_ingest_id
 from etl.tables.sequence import create_sequence, take_run
 from etl.tables.table_records import check_pair, dataset_of
 from etl.workers import map_batches
+from etl.writing.publication import Publication
 from schemas import TableName
 from schemas.feature_sources import Onnx, Sql
 from schemas.features import FeatureView, cql_type
@@ -85,7 +86,7 @@ def run(spark: SparkSession, *, plan: FeaturizePlan) -> FeaturizeReport:
         stack.enter_context(secrets_on_executors(spark))
         output = None
         if plan.offline is not None:
-            output = stack.enter_context(OfflineOutput(plan.offline, overwrite=plan.overwrite))
+            output = stack.enter_context(features_folder(plan.offline, overwrite=plan.overwrite))
         check_columns(control, plan.data_table, columns=[names.id, names.data])
         check_columns(control, plan.metadata_table, columns=[names.id])
         check_pair(control, data_table=plan.data_table, metadata_table=plan.metadata_table)
@@ -305,13 +306,14 @@ def _compute(lacking: DataFrame, *, order: FeatureOrder, images: int, size: int)
 
 
 def _write_offline(
-    spark: SparkSession, control: Control, views: Sequence[FeatureView], *, output: OfflineOutput, plan: FeaturizePlan
+    spark: SparkSession, control: Control, views: Sequence[FeatureView], *, output: Publication, plan: FeaturizePlan
 ) -> dict[str, int]:
     """Write the values that all images have now to Parquet; the number of rows by view."""
     for view in views:
         log.info("write %s to %s", view.title, plan.offline)
-        output.write(view, current_values(spark, control, view, metadata=plan.metadata_table, columns=plan.columns))
-    return {one.view: one.rows for one in output.publish(views, metadata=plan.metadata_table).views}
+        rows = current_values(spark, control, view, metadata=plan.metadata_table, columns=plan.columns)
+        write_values(output, view, rows)
+    return {one.view: one.rows for one in publish_features(output, views, metadata=plan.metadata_table).views}
 
 
 def _probe(spark: SparkSession, control: Control, draft: FeatureView, *, plan: FeaturizePlan) -> dict[str, str]:

@@ -10,70 +10,54 @@
 import re
 from collections.abc import Sequence
 
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
-from etl.attempt import Attempt
+from etl.writing.publication import Kind, Publication
 from formats.origin import code_version, created
-from schemas import SchemaError, SplitFile, TableName
+from schemas import SchemaError, TableName
 from schemas.features import FeatureView, ViewName
 from schemas.offline import NAME, OfflineManifest, OfflineView
 
-_PART = re.compile(r"\.?part-.*\.parquet(\.crc)?")
+
+def _is_view(name: str) -> bool:
+    try:
+        return ViewName.parse(name).version is not None
+    except SchemaError:
+        return False
 
 
-class OfflineOutput(Attempt):
-    """The output of features as Parquet."""
+_KIND = Kind(
+    new="features",
+    old="folder of features",
+    otherwise="use another folder with --offline",
+    manifests=(NAME,),
+    folders=_is_view,
+    files=re.compile(r"[^/]+/\.?part-.*\.parquet(\.crc)?").fullmatch,
+    beside=re.compile(rf"\.{re.escape(NAME)}\..*").fullmatch,
+)
 
-    def __init__(self, address: str, *, overwrite: bool) -> None:
-        """Prepare the folder. Raises `OutputExistsError` unless it is free, or ``overwrite`` may replace it."""
-        super().__init__(address, what="features")
-        otherwise = "use another folder with --offline"
-        self._check_free(
-            old="folder of features", manifests=[NAME], is_ours=self._is_ours, overwrite=overwrite, otherwise=otherwise
-        )
 
-    def _is_ours(self, name: str) -> bool:
-        if name == NAME or name.startswith(f".{NAME}."):
-            return True
-        try:
-            is_view = ViewName.parse(name).version is not None
-        except SchemaError:
-            return False
-        return is_view and all(_PART.fullmatch(file) for file in self._storage.files(name))
+def features_folder(address: str, *, overwrite: bool) -> Publication:
+    """A folder of features in the making. Raises `OutputExistsError` unless it is free, or may be replaced."""
+    return Publication(address, _KIND, overwrite=overwrite)
 
-    def write(self, view: FeatureView, rows: DataFrame) -> None:
-        """Write the values of a view aside."""
-        rows.write.option("compression", "zstd").parquet(self.aside(view.title))
 
-    def publish(self, views: Sequence[FeatureView], *, metadata: TableName) -> OfflineManifest:
-        """Move the files into the folder, and write the manifest last. Files that it does not name are removed."""
-        found = []
-        for view in views:
-            files = []
-            for path in sorted(self._storage.files(f"{self._attempt}/{view.title}")):
-                if _PART.fullmatch(path) and path.endswith(".parquet"):
-                    with self._storage.open(f"{self._attempt}/{view.title}/{path}") as file:
-                        rows = pq.read_metadata(file).num_rows
-                    self._storage.move(f"{self._attempt}/{view.title}/{path}", f"{view.title}/{path}")
-                    files.append(SplitFile(f"{view.title}/{path}", rows))
-            found.append(
-                OfflineView(
-                    view=view.title,
-                    fields=dict(view.fields),
-                    rows=sum(file.rows for file in files),
-                    files=tuple(files),
-                )
-            )
-        manifest = OfflineManifest(
-            metadata_table=str(metadata), views=tuple(found), created=created(), code_version=code_version()
-        )
-        named = {file.path for one in found for file in one.files}
-        self._storage.settle(sorted(named))
-        self._storage.publish_text(NAME, manifest.to_json())
-        self._remove_stale()
-        for folder in self._storage.names():
-            for old in self._storage.files(folder) if self._is_ours(folder) and folder != NAME else ():
-                if f"{folder}/{old}" not in named:
-                    self._storage.remove(f"{folder}/{old}")
-        return manifest
+def write_values(folder: Publication, view: FeatureView, rows: DataFrame) -> None:
+    """Write the values of a view aside."""
+    rows.write.option("compression", "zstd").parquet(folder.aside(view.title))
+
+
+def publish_features(folder: Publication, views: Sequence[FeatureView], *, metadata: TableName) -> OfflineManifest:
+    """Publish the values that were written aside. Files that the manifest does not name are removed."""
+    found = []
+    for view in views:
+        files = folder.files(view.title, into=view.title)
+        rows = sum(file.rows for file in files)
+        found.append(OfflineView(view=view.title, fields=dict(view.fields), rows=rows, files=tuple(files)))
+    named = {file.path for one in found for file in one.files}
+    folder.move_in({path: path for path in named})
+    manifest = OfflineManifest(
+        metadata_table=str(metadata), views=tuple(found), created=created(), code_version=code_version()
+    )
+    folder.publish(manifest.to_json(), files=named)
+    return manifest

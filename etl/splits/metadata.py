@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,7 +17,6 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from etl.attempt import Attempt
 from etl.cassandra.control import Control, check_columns
 from etl.cassandra.tables import read_table, uuid_bytes
 from etl.columns import check_theirs, column, ours
@@ -25,12 +25,13 @@ from etl.expressions import names_in
 from etl.features.columns import LACKS, Fields, check_complete, find_fields, metadata_columns, with_fields
 from etl.features.relabelling import newest_label_views, versions_of, with_labels
 from etl.splits.plan import LABELS, SplitPlan
-from etl.splits.positions import fingerprint_sums
+from etl.splits.positions import added_up, fingerprint_sums
 from etl.tables.class_numbers import class_names
 from etl.tables.earlier import THEN, EarlierMetadata
 from etl.tables.metadata_table import MetadataTable
 from etl.tables.runs import expiring, unfinished
 from etl.tables.table_records import dataset_of
+from etl.writing.publication import Kind, Publication
 from formats.origin import created
 from formats.sizes import counted
 from formats.splits.fingerprint import rows_fingerprint
@@ -53,6 +54,14 @@ EXPIRES = ours("expires")
 _EXPIRY = ("ingested_at", "ingest_id")
 _OF_THE_INGEST = (*_EXPIRY, "since")  # they differ between ingests of the same images
 _ROWS = "rows"
+_CACHE = Kind(
+    new="metadata",
+    old="cache",
+    otherwise="read it with --metadata-ifn",
+    manifests=(MANIFEST,),
+    folders=_ROWS.__eq__,
+    files=re.compile(f"{_ROWS}/.*").fullmatch,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -393,44 +402,41 @@ def sums() -> list[Column]:
     return [F.count("*").alias("rows"), *fingerprint_sums("id", "label")]
 
 
-class CacheOutput(Attempt):
-    """The output of a metadata cache."""
+def cache_folder(address: str, *, overwrite: bool) -> Publication:
+    """A metadata cache in the making. Raises `OutputExistsError` unless the folder is free, or may be replaced."""
+    return Publication(address, _CACHE, overwrite=overwrite)
 
-    def __init__(self, address: str, *, overwrite: bool) -> None:
-        """Prepare the folder. Raises `OutputExistsError` unless it is free, or ``overwrite`` may replace its cache."""
-        super().__init__(address, what="metadata")
-        is_ours, otherwise = {MANIFEST, _ROWS}.__contains__, "read it with --metadata-ifn"
-        self._check_free(old="cache", manifests=[MANIFEST], is_ours=is_ours, overwrite=overwrite, otherwise=otherwise)
 
-    def publish(self, metadata: Metadata, *, sums: tuple[int, int], sizes: Mapping[str, int]) -> CacheManifest:
-        """Move the files into the folder, and write the manifest last. ``sizes`` has the rows of each file."""
-        files = []
-        for number, (address, rows) in enumerate(sorted(sizes.items())):
-            path = f"{_ROWS}/{number:05}-{self._attempt[-12:]}.parquet"
-            self._storage.move(f"{self._attempt}/{_ROWS}/{address.rpartition('/')[2]}", path)
-            files.append(SplitFile(path, rows))
-        rows = sum(sizes.values())
-        manifest = CacheManifest(
-            data_table=str(metadata.data_table),
-            metadata_table=str(metadata.metadata_table),
-            columns=metadata.columns,
-            label_type=metadata.label_type,
-            class_names=dict(sorted(metadata.class_names.items())),
-            rows=rows,
-            fingerprint=rows_fingerprint(rows=rows, sums=sums),
-            files=tuple(files),
-            created=created(),
-            features=metadata.features,
-            label_view=metadata.label_view,
-            as_of=metadata.as_of,
-            sequence=metadata.sequence,
-            unfinished=metadata.unfinished,
-        )
-        self._storage.settle(file.path for file in files)
-        self._storage.publish_text(MANIFEST, manifest.to_json())
-        self._remove_stale()
-        named = {file.path for file in files}
-        for stale in self._storage.files(_ROWS):
-            if f"{_ROWS}/{stale}" not in named:
-                self._storage.remove(f"{_ROWS}/{stale}")
-        return manifest
+def summed_by_file(rows: DataFrame) -> list[dict[str, Any]]:
+    """The `sums` of each file of rows that are read from Parquet, as ``file``. Runs Spark."""
+    by_file = rows.withColumn(ours("file"), F.input_file_name()).groupBy(F.col(ours("file")).alias("file"))
+    return [row.asDict() for row in by_file.agg(*sums()).collect()]
+
+
+def publish_cache(folder: Publication, metadata: Metadata, *, summed: Sequence[Mapping[str, Any]]) -> CacheManifest:
+    """Publish the files of rows that were written aside; ``summed`` is what `summed_by_file` found in them."""
+    # The names are new: until the new manifest is there, the old one names the old files.
+    moved = {
+        f"{_ROWS}/{row['file'].rpartition('/')[2]}": SplitFile(f"{_ROWS}/{number:05}-{folder.tag}.parquet", row["rows"])
+        for number, row in enumerate(sorted(summed, key=lambda row: str(row["file"])))
+    }
+    folder.move_in({source: file.path for source, file in moved.items()})
+    count = sum(file.rows for file in moved.values())
+    manifest = CacheManifest(
+        data_table=str(metadata.data_table),
+        metadata_table=str(metadata.metadata_table),
+        columns=metadata.columns,
+        label_type=metadata.label_type,
+        class_names=dict(sorted(metadata.class_names.items())),
+        rows=count,
+        fingerprint=rows_fingerprint(rows=count, sums=added_up(summed)),
+        files=tuple(moved.values()),
+        created=created(),
+        features=metadata.features,
+        label_view=metadata.label_view,
+        as_of=metadata.as_of,
+        sequence=metadata.sequence,
+        unfinished=metadata.unfinished,
+    )
+    folder.publish(manifest.to_json(), files=[file.path for file in manifest.files])
+    return manifest

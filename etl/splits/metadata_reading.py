@@ -7,12 +7,21 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from etl.cassandra.control import Control
-from etl.columns import ours
 from etl.errors import TableError, UnreachableError
 from etl.splits.candidates import name_labels
 from etl.splits.leaks import WATCHED
 from etl.splits.lookups import check_pictures, draw_ids
-from etl.splits.metadata import CLASS_NAME, CacheOutput, Metadata, copy_table, count_repeated, read_cache, sums
+from etl.splits.metadata import (
+    CLASS_NAME,
+    Metadata,
+    cache_folder,
+    copy_table,
+    count_repeated,
+    publish_cache,
+    read_cache,
+    summed_by_file,
+    sums,
+)
 from etl.splits.plan import LABELS, SplitPlan
 from etl.splits.positions import added_up
 from etl.tables.metadata_table import MetadataTable
@@ -34,15 +43,14 @@ def open_metadata(spark: SparkSession, *, plan: SplitPlan, aside: str | None) ->
         return _named(copy_table(spark, None, plan=plan, only=_needed(plan)))
     if plan.metadata_out is None:
         return _belonging(spark, _named(copy_table(spark, aside, plan=plan, only=_needed(plan))))
-    with CacheOutput(plan.metadata_out, overwrite=plan.overwrite) as output:
+    with cache_folder(plan.metadata_out, overwrite=plan.overwrite) as output:
         copied = _belonging(spark, _named(copy_table(spark, output.aside("rows"), plan=plan, only=None)))
-        by_file = copied.rows.withColumn(ours("file"), F.input_file_name())
-        found = [row.asDict() for row in by_file.groupBy(F.col(ours("file")).alias("file")).agg(*sums()).collect()]
+        found = summed_by_file(copied.rows)
         if not found:
             raise TableError(
                 f"Wanted images in {copied.metadata_table}. Found: an empty table. Fill it with jobs/ingest.py."
             )
-        output.publish(copied, sums=added_up(found), sizes={row["file"]: row["rows"] for row in found})
+        publish_cache(output, copied, summed=found)
     written = read_cache(spark, plan.metadata_out, plan=plan)
     return replace(copied, rows=written.rows)
 

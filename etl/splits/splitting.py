@@ -25,7 +25,7 @@ from etl.splits.dealing.survey import survey
 from etl.splits.leaks import WATCHED, count_leaks
 from etl.splits.metadata import Metadata, first_expiry
 from etl.splits.metadata_reading import check_sample, checked, open_metadata
-from etl.splits.output import DictionaryOutput, SplitOutput, check_parts, parts
+from etl.splits.output import SplitOutput, check_parts, parts
 from etl.splits.page.document import render
 from etl.splits.plan import LABELS, MOST_SPLITS, USUAL_RATIOS, SplitPlan, parse_ratios
 from etl.splits.positions import summarise
@@ -42,6 +42,7 @@ from etl.splits.taking_part import (
 )
 from formats.sizes import counted
 from formats.splits.dictionary import MAX_ROWS
+from formats.splits.features import FOLDER as FEATURES
 from formats.splits.opened import is_dictionary
 from schemas import SplitManifest, SplitPart
 from schemas.features import ViewName
@@ -72,11 +73,10 @@ def run(spark: SparkSession, *, plan: SplitPlan) -> SplitReport:
     ratios = _ratios(plan)
     with ExitStack() as stack:
         stack.enter_context(exact_names(spark))
-        kind = DictionaryOutput if is_dictionary(plan.out) else SplitOutput
-        output = stack.enter_context(kind(plan.out, overwrite=plan.overwrite))
+        output = stack.enter_context(SplitOutput(plan.out, overwrite=plan.overwrite))
         metadata = open_metadata(spark, plan=plan, aside=output.aside("metadata"))
         dealt = share_out(spark, metadata, plan=plan, ratios=ratios, stack=stack)
-        if kind is DictionaryOutput and sum(dealt.sizes) > MAX_ROWS:
+        if is_dictionary(plan.out) and sum(dealt.sizes) > MAX_ROWS:
             raise TableError(
                 f"Wanted at most {MAX_ROWS:,} images in a split dictionary. Found: {sum(dealt.sizes):,}. "
                 "Write a folder instead: -o with a name that does not end with .pckl or .pkl."
@@ -98,7 +98,7 @@ def run(spark: SparkSession, *, plan: SplitPlan) -> SplitReport:
             label_type=metadata.label_type,
         )
         stored = _write_features(spark, output, written, metadata=metadata, parts=found)
-        groups = _write_groups(output, dealt, plan=plan, metadata=metadata) if kind is SplitOutput else None
+        groups = None if is_dictionary(plan.out) else _write_groups(output, dealt, plan=plan, metadata=metadata)
         check_parts(found, sizes=dealt.sizes, counts=dealt.counts)
         unchecked = check_sample(
             spark, written, metadata=metadata, sizes=dealt.sizes, is_cached=plan.metadata_in is not None
@@ -129,10 +129,11 @@ def _write_features(
     stored = []
     for view in metadata.stored:
         log.info("store %s", view.title)
+        place = f"{FEATURES}/{view.title}"
         rows = written.transform(by_position, values=metadata.rows, view=view)
         with files_side_by_side(spark, MOST_SPLITS):
-            found = write_values(spark, rows, view=view, address=output.aside(view.title))
-        stored.append(stored_feature(view, found, parts=parts, files=output.files(view.title)))
+            found = write_values(spark, rows, view=view, address=output.aside(place))
+        stored.append(stored_feature(view, found, parts=parts, files=output.files(place)))
     return stored
 
 

@@ -98,8 +98,7 @@ def publish(storage: Storage, manifest: ShardManifest, *, tag: str, before: Shar
     """
     name = storage.address.rpartition("/")[2]
     croissant.write(storage, croissant.SHARDS_NAME, croissant.shards_croissant(manifest, name=name))
-    storage.settle(_files(manifest))
-    storage.publish_text(NAME, manifest.to_json())
+    storage.publish_text(NAME, manifest.to_json(), files=_files(manifest))
     try:
         return _tidy(storage, manifest, tag=tag, before=before)
     except OSError as error:

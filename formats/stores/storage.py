@@ -190,11 +190,22 @@ class Storage:
 
         With ``durable``, the file survives a power cut.
         """
-        self._write(name, data, durable=durable)
+        path = self.path(name)
+        folder, _, _ = path.rpartition("/")
+        if not self.is_local:  # an object appears when its upload is complete
+            if self._access is None:
+                self.filesystem.makedirs(folder, exist_ok=True)
+            with self._told():
+                self.filesystem.pipe_file(path, data)
+            return
+        with whole_file(path, durable=durable) as file:
+            file.write(data)
 
-    def publish_text(self, name: str, text: str) -> None:
-        """Write a durable UTF-8 file as `write_bytes` does. First call `settle` with the files that it names."""
-        self._write(name, text.encode("utf-8"), durable=True)
+    def publish_text(self, name: str, text: str, *, files: Collection[str] = ()) -> None:
+        """Write a durable UTF-8 file as `write_bytes` does. The ``files`` that it names survive a power cut, too."""
+        if files:  # before it: a manifest must never name a file that is not on the disk
+            self.settle(files)
+        self.write_bytes(name, text.encode("utf-8"), durable=True)
 
     def settle(self, names: Iterable[str]) -> None:
         """Sync files and their folders to the disk, so that they survive a power cut. Does nothing for remote storages.
@@ -273,18 +284,6 @@ class Storage:
         """The key of an object of an S3 storage."""
         _, key, _ = self.filesystem.split_path(self.path(name))
         return str(key)
-
-    def _write(self, name: str, data: bytes, *, durable: bool) -> None:
-        path = self.path(name)
-        folder, _, _ = path.rpartition("/")
-        if not self.is_local:  # an object appears when its upload is complete
-            if self._access is None:
-                self.filesystem.makedirs(folder, exist_ok=True)
-            with self._told():
-                self.filesystem.pipe_file(path, data)
-            return
-        with whole_file(path, durable=durable) as file:
-            file.write(data)
 
     def names(self, folder: str = "") -> list[str]:
         """The names directly below a folder, sorted; empty where there is no such folder."""

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from etl.splits.metadata import CacheOutput, Metadata
+from etl.splits.metadata import Metadata, cache_folder
+from etl.splits.metadata import publish_cache as publish_rows
 from etl.splits.output import SplitOutput
 from etl.splits.plan import SplitPlan
 from formats import OpenSplit, open_split
@@ -52,10 +53,11 @@ def publish_splits(root: Path, version: int) -> str:
 
 
 def publish_cache(root: Path, version: int) -> str:
-    with CacheOutput(str(root), overwrite=True) as output:
+    with cache_folder(str(root), overwrite=True) as output:
         rows = Path(output.aside("rows").removeprefix("file://"))
         _as_spark_does(rows, version)
-        output.publish(METADATA, sums=(version, 0), sizes={str(path): ROWS for path in rows.iterdir()})
+        sums = dict.fromkeys(("high0", "low0", "high1", "low1"), version)
+        publish_rows(output, METADATA, summed=[{"file": str(path), "rows": ROWS, **sums} for path in rows.iterdir()])
     return "cache.json"
 
 

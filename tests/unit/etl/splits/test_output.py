@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from etl.errors import EtlError, OutputExistsError
-from etl.splits.metadata import CacheOutput, Metadata
-from etl.splits.output import DictionaryOutput, SplitOutput, check_parts, parts
+from etl.splits.metadata import Metadata, cache_folder
+from etl.splits.output import SplitOutput, check_parts, parts
 from etl.splits.plan import SplitPlan
 from formats import NotASplitError, open_split
 from schemas import Columns, SplitFile, SplitPart, TableName
@@ -30,7 +30,7 @@ METADATA = Metadata(
 
 def test_a_folder_with_other_things_in_it_is_refused_even_with_overwrite(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
-    for kind in (SplitOutput, CacheOutput):
+    for kind in (SplitOutput, cache_folder):
         with pytest.raises(OutputExistsError, match=r"thesis\.tex"):
             kind(str(tmp_path), overwrite=True)
 
@@ -116,8 +116,8 @@ def test_a_half_written_split_is_accepted_only_with_overwrite(tmp_path: Path) ->
 def test_a_half_written_cache_is_accepted_only_with_overwrite(tmp_path: Path) -> None:
     (tmp_path / "_attempt-fedcba987654").mkdir()
     with pytest.raises(OutputExistsError, match=r"half-written\. Set --overwrite"):
-        CacheOutput(str(tmp_path), overwrite=False)
-    with CacheOutput(str(tmp_path), overwrite=True):
+        cache_folder(str(tmp_path), overwrite=False)
+    with cache_folder(str(tmp_path), overwrite=True):
         pass
 
 
@@ -125,11 +125,11 @@ def test_an_unwritable_output_folder_is_refused_at_once(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OutputExistsError, match="Found: a file"):
         SplitOutput(str(tmp_path / "file"), overwrite=True)
-    for kind in (SplitOutput, CacheOutput):
+    for kind in (SplitOutput, cache_folder):
         with pytest.raises(OutputExistsError, match=r"a folder for the .*file/below\. Found: a file"):
             kind(str(tmp_path / "file" / "below"), overwrite=False)
     with pytest.raises(OutputExistsError, match="Found: a file"):
-        DictionaryOutput(str(tmp_path / "file" / "below.pckl"), overwrite=False)
+        SplitOutput(str(tmp_path / "file" / "below.pckl"), overwrite=False)
     with pytest.raises(OutputExistsError, match="a writable folder"):
         SplitOutput("/proc/nope/split", overwrite=True)
 
@@ -139,10 +139,10 @@ def test_a_dictionary_replaces_only_a_dictionary_and_only_with_overwrite(tmp_pat
     (tmp_path / "split.pckl").write_bytes(pickle.dumps(theirs()))
     for name in ("notes.pckl", "split.pckl"):
         with pytest.raises(OutputExistsError, match=r"Found: one that exists already\. Set --overwrite"):
-            DictionaryOutput(str(tmp_path / name), overwrite=False)
+            SplitOutput(str(tmp_path / name), overwrite=False)
     with pytest.raises(NotASplitError):
-        DictionaryOutput(str(tmp_path / "notes.pckl"), overwrite=True)
-    with DictionaryOutput(str(tmp_path / "split.pckl"), overwrite=True):
+        SplitOutput(str(tmp_path / "notes.pckl"), overwrite=True)
+    with SplitOutput(str(tmp_path / "split.pckl"), overwrite=True):
         assert len(list(tmp_path.glob(".split.pckl.*"))) == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["notes.pckl", "split.pckl"]
 

@@ -1,0 +1,1 @@
+"""What outputs of jobs share: folders that a manifest publishes."""
