@@ -32,50 +32,58 @@ def make_parser(name: str, *, manual: str | None, epilog: str | None = None) -> 
     return Parser(name, manual=manual, epilog=epilog, explain=misplaced)
 
 
+def both_tables(args: argparse.Namespace) -> Needed:
+    """The options that most jobs need."""
+    return dict.fromkeys(PAIR, ())
+
+
 def parse(
     parser: argparse.ArgumentParser,
     argv: Sequence[str] | None,
     *,
     plan: Callable[[argparse.Namespace], P],
-    needed: Callable[[argparse.Namespace], Needed],
-    check: Callable[[argparse.Namespace], object],
+    needed: Callable[[argparse.Namespace], Needed] = both_tables,
+    check: Callable[[argparse.Namespace], object] | None = None,
+    finish: Callable[[P], object] = lambda plan: None,
     usual: Callable[[argparse.Namespace], Mapping[str, str]] = lambda args: {},
     lone: str | None = None,
 ) -> tuple[P, argparse.Namespace]:
-    """Parse a command line, and print the tables and every default with its origin.
+    """Parse a command line, and print the tables and every default with its origin. Exits with 2 if it is wrong.
 
-    Needed options that the command line lacks come from ``spark.imagestrata.NAME``. Spark's configuration is read only
-    if one is missing, because reading it may start a JVM.
-
-    Args:
-        parser: The job's options.
-        argv: The command line; None for that of the process.
-        plan: Makes the job's plan from all options; raises ValueError.
-        needed: Returns the destinations that must have a value. Each maps to the destinations that are configured
-            together with it: a configured source also has the configured split folders, a source from the command line
-            does not.
-        check: Checks the options of the command line before Spark's configuration is read; raises ValueError.
-        usual: Returns the built-in defaults to print, by destination.
-        lone: The destination of the table that may be given without the other one.
-
-    Returns:
-        The plan and the options. Exits with 2 for bad arguments.
+    Options that are ``needed`` and missing come from ``spark.imagestrata.NAME``. Each maps to the options that are
+    configured together with it: a configured source also has the configured split folders, a source from the command
+    line does not. ``usual`` gives the built-in defaults to print. ``check`` is called before the configuration is read,
+    by default ``plan`` with names in place of missing tables; ``finish`` checks the plan at the end, and may start a
+    JVM. ``lone`` is the table that may be given without the other.
     """
     args = parser.parse_args(argv)
+    wanted = needed(args)
     try:
         _check_places(args)
         _check_pair(parser, args, lone=lone)
-        check(args)
+        if check is not None:
+            check(args)
+        else:
+            plan(_with_tables(args, wanted))
     except ValueError as error:
         parser.error(str(error))
-    configured = _configure(parser, args, needed=needed(args))
+    # Spark's configuration is read only if an option is missing, because reading it may start a JVM.
+    configured = _configure(parser, args, needed=wanted)
     if origins := _origins(parser, args, configured=configured, usual=usual(args)):
         print(f"options: {origins}", file=sys.stderr, flush=True)
     try:
         _check_places(args)
-        return plan(args), args
+        made = plan(args)
+        finish(made)
+        return made, args
     except ValueError as error:
         parser.error(str(error))
+
+
+def _with_tables(args: argparse.Namespace, needed: Needed) -> argparse.Namespace:
+    """The options with a name for each table that is needed and missing."""
+    missing = {name: f"ks.{name.removesuffix('_table')}" for name in PAIR if name in needed}
+    return argparse.Namespace(**(vars(args) | {name: getattr(args, name) or missing[name] for name in missing}))
 
 
 def _check_places(args: argparse.Namespace) -> None:

@@ -71,29 +71,14 @@ def parser() -> Parser:
     return made
 
 
-def parse_args(argv: Sequence[str] | None = None) -> tuple[SplitPlan, bool]:
-    """The plan, and whether to print the report as JSON. Exits with 2 for bad arguments."""
+def parse_args(argv: Sequence[str] | None = None) -> tuple[SplitPlan, argparse.Namespace]:
+    """The plan, and the option ``json``. Exits with 2 for bad arguments."""
     needed = {"metadata_table": ["data_table"]}
-    plan, args = parse(
-        parser(), argv, plan=_plan, needed=lambda args: needed, check=_check, usual=_usual, lone="metadata_table"
-    )
-    return plan, args.json
+    return parse(parser(), argv, plan=_plan, needed=lambda args: needed, usual=_usual, lone="metadata_table")
 
 
 def run(spark: "SparkSession", *, plan: SplitPlan) -> RowsReport:
-    """Write a row list.
-
-    Args:
-        spark: The session.
-        plan: The tables, the seed and the place, as a plan with one split.
-
-    Returns:
-        Rows, classes, the place and the fingerprint.
-
-    Raises:
-        EtlError: The job cannot go on; nothing was published.
-        FormatsError: A file cannot be read or written as its format says.
-    """
+    """Write a row list, by a plan with one split. Raises `EtlError`, `FormatsError`; then nothing was published."""
     from etl.splits import splitting
 
     report = splitting.run(spark, plan=plan)
@@ -107,12 +92,6 @@ def data_table_of(metadata_table: TableName) -> TableName:
     if not found:
         raise ValueError(f"Wanted --data-table, or metadata in the name of the table. Found: {metadata_table} alone")
     return TableName(metadata_table.keyspace, f"{before}data{after}")
-
-
-def _check(args: argparse.Namespace) -> None:
-    """Check what does not need Spark's configuration. Raises ValueError."""
-    if args.metadata_table is not None:
-        _plan(args)
 
 
 def _usual(args: argparse.Namespace) -> Mapping[str, str]:
@@ -142,8 +121,9 @@ def _plan(args: argparse.Namespace) -> SplitPlan:
 @command("cache_rows.py")
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit code."""
-    plan, as_json = parse_args(argv)
-    return execute("cache_rows.py", lambda spark: run(spark, plan=plan), as_json=as_json)
+    plan, args = parse_args(argv)
+    execute("cache_rows.py", run, plan, as_json=args.json, has_events=False)
+    return 0
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from etl.errors import EtlError, UnreachableError
 from etl.interrupts import interrupted_afterwards, spark_conf, stopping
@@ -27,28 +27,23 @@ class Report(Protocol):
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
 
+R = TypeVar("R", bound=Report)
+
+
 def execute(
     name: str,
-    run: Callable[["SparkSession"], Report],
+    work: Callable[..., R],
+    plan: object,
     *,
     as_json: bool,
     needs_cassandra: bool = True,
-    plan: object | None = None,
-) -> int:
-    """Start a session, run a job and print its last line.
+    has_events: bool = True,
+) -> R:
+    """Start a session, run ``work(spark, plan=plan)``, print the last line, and return the report.
 
-    Args:
-        name: The job's name in messages.
-        run: Does the work.
-        as_json: Print the report as JSON.
-        needs_cassandra: Print the cluster, and refuse to start if `imagestrata up` started it and it no longer runs.
-        plan: The job's plan, if the run has OpenLineage events.
-
-    Returns:
-        The exit code 0.
-
-    Raises:
-        EtlError: Spark failed, or a library is missing; or as ``run`` does.
+    With ``needs_cassandra``, the cluster is printed, and a cluster that `imagestrata up` started must run.
+    ``has_events`` sends OpenLineage events. Raises `EtlError` if Spark fails or a library is missing, or as ``work``
+    does.
     """
     with _progress_on_stderr(), _explained_failures():
         with interrupted_afterwards():
@@ -58,12 +53,12 @@ def execute(
                 from etl.cassandra.cluster import Cluster
 
                 print(f"cassandra: {Cluster.from_spark(spark)}{origin}", file=sys.stderr, flush=True)
-            with events_of(spark, name=name.removesuffix(".py"), plan=plan) as events:
-                report = run(spark)
+            with events_of(spark, name=name.removesuffix(".py"), plan=plan if has_events else None) as events:
+                report = work(spark, plan=plan)
                 events.complete(report)
     # After Spark has stopped, which may log: the result is the last line.
     print(json.dumps(asdict(report), ensure_ascii=False) if as_json else str(report), flush=True)
-    return 0
+    return report
 
 
 @contextmanager
@@ -122,16 +117,8 @@ def _session(name: str, *, needs_cassandra: bool) -> tuple["SparkSession", str]:
 def locate(conf: "SparkConf", node: LocalNode | None, *, needs_cassandra: bool = True) -> str:
     """Set Cassandra's address if the configuration has none: that of the local node, else 127.0.0.1 port 9042.
 
-    Args:
-        conf: The configuration of a session to be started.
-        node: The Cassandra that `imagestrata up` started.
-        needs_cassandra: Refuse a local node that has ended.
-
-    Returns:
-        The end of a line that names the address: where it comes from.
-
-    Raises:
-        UnreachableError: The local node has ended, or executors on other machines would not reach it.
+    Returns the end of a line that names the address: where it comes from. Raises `UnreachableError` if the local node
+    has ended, or executors on other machines would not reach it.
     """
     if conf.get(HOST) or conf.get(PORT):
         conf.set(HOST, conf.get(HOST) or "127.0.0.1").set(PORT, conf.get(PORT) or "9042")

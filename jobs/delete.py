@@ -26,9 +26,8 @@ from typing import TYPE_CHECKING
 from etl.deleting.plan import DeletePlan
 from formats import command_line
 from jobs import options
-from jobs.arguments import PAIR, make_parser, parse
+from jobs.arguments import both_tables, make_parser, parse
 from jobs.command import execute
-from schemas import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,8 +47,7 @@ def parser() -> command_line.Parser:
     """The options; their help is the manual page."""
     made = make_parser("delete.py", manual=__doc__, epilog=EPILOG)
     add = made.add_argument
-    add("-d", "--data-table", metavar="KS.TABLE", help="the table of images")
-    add("-m", "--metadata-table", metavar="KS.TABLE", help="the table of metadata")
+    options.add_table_options(add)
     add = made.add_argument_group("which images: one of these").add_argument
     add("--ids", dest="ids_file", metavar="FILE",
         help="the ids in a file: .txt or .csv with one on each line, or .parquet with a column id")  # fmt: skip
@@ -74,62 +72,27 @@ def parser() -> command_line.Parser:
 
 def parse_args(argv: Sequence[str] | None = None) -> tuple[DeletePlan, argparse.Namespace]:
     """The plan, and the options ``plan`` and ``json``. Exits with 2 for bad arguments."""
-    return parse(parser(), argv, plan=_plan, needed=lambda args: dict.fromkeys(PAIR, ()), check=_check)
+    return parse(parser(), argv, plan=_plan, needed=both_tables, finish=options.check_condition)
 
 
 def run(spark: "SparkSession", *, plan: DeletePlan) -> "DeleteReport":
-    """Delete images.
-
-    Args:
-        spark: The session.
-        plan: The tables, the images and the reason.
-
-    Returns:
-        Counts, and the splits that hold deleted images.
-
-    Raises:
-        EtlError: The images cannot be deleted.
-    """
+    """Delete images. Raises `EtlError` if they cannot be deleted."""
     from etl.deleting import deletion
 
     return deletion.run(spark, plan=plan)
 
 
 def estimate(spark: "SparkSession", *, plan: DeletePlan) -> "DeleteReport":
-    """Find what would be deleted; writes nothing.
-
-    Args:
-        spark: The session.
-        plan: The tables and the images.
-
-    Returns:
-        Counts, and the splits that hold these images.
-
-    Raises:
-        EtlError: The images cannot be deleted.
-    """
+    """Find what would be deleted, and the splits that hold these images; writes nothing. Raises as `run` does."""
     from etl.deleting import deletion
 
     return deletion.estimate(spark, plan=plan)
 
 
-def _check(args: argparse.Namespace) -> None:
-    """Raise ValueError for options that are wrong whatever Spark's configuration says."""
-    _draft(args, data_table=TableName("ks", "data"), metadata_table=TableName("ks", "metadata"))
-
-
 def _plan(args: argparse.Namespace) -> DeletePlan:
-    plan = _draft(args)
-    if plan.where:
-        from etl.splits.conditions import check_condition  # starts Spark's JVM
-
-        check_condition(plan.where)
-    return plan
-
-
-def _draft(args: argparse.Namespace, **missing: TableName) -> DeletePlan:
-    tables = {**missing, **options.tables_of(args)}
-    return options.plan_of(DeletePlan, args, **tables, ingest=_ingest(args.ingest), columns=options.columns_of(args))
+    return options.plan_of(
+        DeletePlan, args, **options.tables_of(args), ingest=_ingest(args.ingest), columns=options.columns_of(args)
+    )
 
 
 def _ingest(text: str | None) -> uuid.UUID | int | None:
@@ -143,7 +106,8 @@ def _ingest(text: str | None) -> uuid.UUID | int | None:
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     plan, args = parse_args(argv)
-    return execute("delete.py", lambda spark: (estimate if args.plan else run)(spark, plan=plan), as_json=args.json)
+    execute("delete.py", estimate if args.plan else run, plan, as_json=args.json, has_events=False)
+    return 0
 
 
 if __name__ == "__main__":

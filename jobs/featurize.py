@@ -45,9 +45,8 @@ from typing import TYPE_CHECKING
 from etl.features.plan import FeatureRequest, FeaturizePlan
 from formats import command_line
 from jobs import options
-from jobs.arguments import PAIR, make_parser, parse
+from jobs.arguments import both_tables, make_parser, parse
 from jobs.command import execute
-from schemas import TableName
 from schemas.parsing import parse_ttl
 
 if TYPE_CHECKING:
@@ -68,8 +67,7 @@ def parser() -> command_line.Parser:
     """The options; their help is the manual page."""
     made = make_parser("featurize.py", manual=__doc__, epilog=EPILOG)
     add = made.add_argument
-    add("-d", "--data-table", metavar="KS.TABLE", help="the table of images")
-    add("-m", "--metadata-table", metavar="KS.TABLE", help="the table of metadata")
+    options.add_table_options(add)
     add("--features", action="append", required=True, metavar="NAME,...",
         help="the features to compute: NAME, NAME@v2, or for a new one NAME=MODULE:FUNCTION, NAME=onnx:FILE or "
         "NAME=sql:EXPRESSION; repeatable")  # fmt: skip
@@ -92,44 +90,23 @@ def parser() -> command_line.Parser:
     return made
 
 
-def parse_args(argv: Sequence[str] | None = None) -> tuple[FeaturizePlan, bool]:
-    """The plan, and whether to print the report as JSON. Exits with 2 for bad arguments."""
-    plan, args = parse(parser(), argv, plan=_plan, needed=lambda args: dict.fromkeys(PAIR, ()), check=_check)
-    return plan, args.json
+def parse_args(argv: Sequence[str] | None = None) -> tuple[FeaturizePlan, argparse.Namespace]:
+    """The plan, and the option ``json``. Exits with 2 for bad arguments."""
+    return parse(parser(), argv, plan=_plan, needed=both_tables)
 
 
 def run(spark: "SparkSession", *, plan: FeaturizePlan) -> "FeaturizeReport":
-    """Compute the features that images lack.
-
-    Args:
-        spark: The session.
-        plan: The tables and the features.
-
-    Returns:
-        Counts by feature view.
-
-    Raises:
-        EtlError: The job cannot go on; values that were written stay.
-    """
+    """Compute the features that images lack. Raises `EtlError` if it cannot go on; values that were written stay."""
     from etl.features import featurizing
 
     return featurizing.run(spark, plan=plan)
 
 
-def _check(args: argparse.Namespace) -> None:
-    """Raise ValueError for options that are wrong whatever Spark's configuration says."""
-    _draft(args, data_table=TableName("ks", "data"), metadata_table=TableName("ks", "metadata"))
-
-
 def _plan(args: argparse.Namespace) -> FeaturizePlan:
-    return _draft(args)
-
-
-def _draft(args: argparse.Namespace, **missing: TableName) -> FeaturizePlan:
     return options.plan_of(
         FeaturizePlan,
         args,
-        **{**missing, **options.tables_of(args)},
+        **options.tables_of(args),
         features=FeatureRequest.parse_all(args.features, preprocess=args.onnx_preprocess),
         columns=options.columns_of(args),
         ttl=None if args.ttl is None else parse_ttl(args.ttl) or None,
@@ -139,8 +116,9 @@ def _draft(args: argparse.Namespace, **missing: TableName) -> FeaturizePlan:
 @command_line.command("featurize.py")
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
-    plan, as_json = parse_args(argv)
-    return execute("featurize.py", lambda spark: run(spark, plan=plan), as_json=as_json, plan=plan)
+    plan, args = parse_args(argv)
+    execute("featurize.py", run, plan, as_json=args.json)
+    return 0
 
 
 if __name__ == "__main__":

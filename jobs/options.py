@@ -5,9 +5,11 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, TypeVar, get_args
 
+from etl.deleting.plan import DeletePlan
 from etl.ingest.plan import Tolerance
 from etl.pictures.plan import TARGETS, Check, MaskFrame, Recode
 from etl.sources.plan import LAYOUTS, ClassLevel, SourcePlan
+from etl.splits.plan import SplitPlan
 from jobs.arguments import PAIR
 from schemas import Columns, TableName
 from schemas.tables import LABEL_TYPES
@@ -94,13 +96,14 @@ def add_check_options(group: argparse._ArgumentGroup) -> None:
     add("--strict", dest="max_errors", action="store_const", const="0", help="the same as --max-errors 0")
 
 
-def add_column_options(add: Callable[..., Any], *, otherwise: str = "") -> None:
-    """Add the names of columns, for tables that were made by other software.
+def add_table_options(add: Callable[..., Any], *, data: str = "", metadata: str = "of metadata") -> None:
+    """Add the two tables; ``data`` and ``metadata`` complete what the help says about them."""
+    add("-d", "--data-table", metavar="KS.TABLE", help=f"the table of images{data}")
+    add("-m", "--metadata-table", metavar="KS.TABLE", help=f"the table {metadata}")
 
-    Args:
-        add: Adds an option to a group.
-        otherwise: Where else the names come from, for the help; the options have no values then.
-    """
+
+def add_column_options(add: Callable[..., Any], *, otherwise: str = "") -> None:
+    """Add the names of columns, for tables of other software. With ``otherwise``, they have no values by default."""
     for name, what in (("id", "image id"), ("label", "label"), ("data", "image")):
         add(f"--{name}-col", default=None if otherwise else name, metavar="COL",
             help=f"the {what} column (default: {name}{otherwise})")  # fmt: skip
@@ -148,3 +151,11 @@ def columns_of(args: argparse.Namespace) -> Columns:
     """The names of the tables' columns. Raises ValueError for bad names."""
     names = {name: getattr(args, f"{name}_col") for name in ("id", "label", "data")}
     return Columns(**{name: value for name, value in names.items() if value is not None})
+
+
+def check_condition(plan: SplitPlan | DeletePlan) -> None:
+    """Raise ValueError for a condition that is not SQL. Starts Spark's JVM if there is a condition."""
+    if plan.where:
+        from etl.splits.conditions import check_condition
+
+        check_condition(plan.where)

@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING
 from etl.features.plan import RelabelPlan
 from formats import command_line
 from jobs import options
-from jobs.arguments import PAIR, make_parser, parse
+from jobs.arguments import both_tables, make_parser, parse
 from jobs.command import execute
-from schemas import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,8 +42,7 @@ def parser() -> command_line.Parser:
     made = make_parser("relabel.py", manual=__doc__, epilog=EPILOG)
     add = made.add_argument
     add("labels", metavar="FILE", help="a .csv, .tsv or .parquet file")
-    add("-d", "--data-table", metavar="KS.TABLE", help="the table of images")
-    add("-m", "--metadata-table", metavar="KS.TABLE", help="the table of metadata")
+    options.add_table_options(add)
     add("--view", default="label", metavar="NAME", help="the label view that gets a version (default: label)")
     add("--path-column", metavar="NAME", help="the column of paths (default: path)")
     add("--label-column", metavar="NAME", help="the column of classes (default: label)")
@@ -54,49 +52,28 @@ def parser() -> command_line.Parser:
     return made
 
 
-def parse_args(argv: Sequence[str] | None = None) -> tuple[RelabelPlan, bool]:
-    """The plan, and whether to print the report as JSON. Exits with 2 for bad arguments."""
-    plan, args = parse(parser(), argv, plan=_plan, needed=lambda args: dict.fromkeys(PAIR, ()), check=_check)
-    return plan, args.json
+def parse_args(argv: Sequence[str] | None = None) -> tuple[RelabelPlan, argparse.Namespace]:
+    """The plan, and the option ``json``. Exits with 2 for bad arguments."""
+    return parse(parser(), argv, plan=_plan, needed=both_tables)
 
 
 def run(spark: "SparkSession", *, plan: RelabelPlan) -> "RelabelReport":
-    """Add a version of a label view.
-
-    Args:
-        spark: The session.
-        plan: The label file, the tables and the view.
-
-    Returns:
-        The version, and the number of images whose label it changes.
-
-    Raises:
-        EtlError: The file does not match the images; no version was added.
-    """
+    """Add a version of a label view. Raises `EtlError` if the file does not match the images; then none was added."""
     from etl.features import relabelling
 
     return relabelling.run(spark, plan=plan)
 
 
-def _check(args: argparse.Namespace) -> None:
-    """Raise ValueError for options that are wrong whatever Spark's configuration says."""
-    _draft(args, data_table=TableName("ks", "data"), metadata_table=TableName("ks", "metadata"))
-
-
 def _plan(args: argparse.Namespace) -> RelabelPlan:
-    return _draft(args)
-
-
-def _draft(args: argparse.Namespace, **missing: TableName) -> RelabelPlan:
-    tables = {**missing, **options.tables_of(args)}
-    return options.plan_of(RelabelPlan, args, **tables, columns=options.columns_of(args))
+    return options.plan_of(RelabelPlan, args, **options.tables_of(args), columns=options.columns_of(args))
 
 
 @command_line.command("relabel.py")
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
-    plan, as_json = parse_args(argv)
-    return execute("relabel.py", lambda spark: run(spark, plan=plan), as_json=as_json, plan=plan)
+    plan, args = parse_args(argv)
+    execute("relabel.py", run, plan, as_json=args.json)
+    return 0
 
 
 if __name__ == "__main__":

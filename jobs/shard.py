@@ -27,7 +27,6 @@ A sample has the image (.jpg, .png, ...), its class number (.cls) and its metada
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 from etl.shards.plan import COMPRESSIONS, ShardPlan
@@ -63,8 +62,7 @@ def parser() -> command_line.Parser:
     made = make_parser("shard.py", manual=__doc__, epilog=EPILOG)
     options.add_source_options(made)
     add = made.add_argument_group("tables and splits").add_argument
-    add("-d", "--data-table", metavar="KS.TABLE", help="the table of images, instead of a SOURCE")
-    add("-m", "--metadata-table", metavar="KS.TABLE", help="the table of metadata")
+    options.add_table_options(add, data=", instead of a SOURCE")
     options.add_column_options(add, otherwise=", or as in the split")
     add("--as-of", metavar="WHEN", help="as it was after this run: its number, an ingest id, or a time (2026-03-01)")
     add("--skip-replaced", action="store_true", help="with --as-of, leave out images whose bytes no longer exist")
@@ -94,29 +92,21 @@ def parser() -> command_line.Parser:
     return made
 
 
-def parse_args(argv: Sequence[str] | None = None) -> tuple[ShardPlan, bool]:
-    """The plan, and whether to print the report as JSON. Exits with 2 for bad arguments."""
-    plan, args = parse(parser(), argv, plan=_plan, needed=lambda args: {}, check=_plan, usual=_usual)
-    return plan, args.json
+def parse_args(argv: Sequence[str] | None = None) -> tuple[ShardPlan, argparse.Namespace]:
+    """The plan, and the option ``json``. Exits with 2 for bad arguments."""
+    return parse(parser(), argv, plan=_plan, needed=lambda args: {}, usual=_usual)
 
 
 def run(spark: "SparkSession", *, plan: ShardPlan) -> "ShardReport":
-    """Write images as WebDataset shards. Shards of tables are registered in their keyspace.
-
-    Args:
-        spark: The session.
-        plan: Which images, how to encode and pack them, and where to write the shards.
-
-    Returns:
-        Counts, sizes, the place and a fingerprint.
-
-    Raises:
-        EtlError: The job cannot go on; nothing was published.
-        FormatsError: A file cannot be read or written as its format says.
-    """
+    """Write and register WebDataset shards. Raises `EtlError`, `FormatsError`; then nothing was published."""
+    from etl.catalog.products import register_output
+    from etl.secrets import driver_storage
     from etl.shards import sharding
 
-    return sharding.run(spark, plan=plan)
+    with sharding.s3_endpoint(spark, plan.endpoint):
+        report = sharding.run(spark, plan=plan)
+        register_output(spark, driver_storage(spark, plan.out), report.out)
+    return report
 
 
 def _plan(args: argparse.Namespace) -> ShardPlan:
@@ -141,8 +131,9 @@ def _usual(args: argparse.Namespace) -> Mapping[str, str]:
 @command_line.command("shard.py")
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
-    plan, as_json = parse_args(argv)
-    return execute("shard.py", partial(run, plan=plan), as_json=as_json, needs_cassandra=not plan.source, plan=plan)
+    plan, args = parse_args(argv)
+    execute("shard.py", run, plan, as_json=args.json, needs_cassandra=not plan.source)
+    return 0
 
 
 if __name__ == "__main__":

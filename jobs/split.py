@@ -30,44 +30,94 @@ says so.
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from etl.splits.plan import SplitPlan
+from etl.splits.plan import USUAL_RATIOS, Pin, SplitPlan, SplitRef, Top, listed, parse_balance, parse_ratios
 from formats.command_line import Parser, command
-from jobs import split_options
+from formats.errors import NotASplitError
+from jobs import options
+from jobs.arguments import PAIR, Needed, make_parser, parse
 from jobs.command import execute
+from schemas import FormatVersionError, SchemaError
+from schemas.features import ViewName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from etl.splits.report import SplitReport
 
+EPILOG = f"""
+Options default to spark.imagestrata.NAME in spark-defaults.conf: split-ofn, and data-table together with
+metadata-table. Give both tables or neither. The first line lists the tables and the defaults in use.
+
+{options.CASSANDRA_HELP}
+exit codes:
+  0  done; the last line has the rows, the place and the fingerprints
+  1  failed, and nothing was published; one line says why
+  2  bad arguments; nothing was read
+"""
+
 
 def parser() -> Parser:
     """The options; their help is the manual page."""
-    return split_options.parser(__doc__)
+    made = make_parser("split.py", manual=__doc__, epilog=EPILOG)
+    add = made.add_argument_group("input").add_argument
+    options.add_table_options(add, metadata="to read")
+    add("--metadata-ifn", metavar="FOLDER", help="read the metadata from this cache; Cassandra is not needed")
+    add("--metadata-ofn", metavar="FOLDER", help="save the metadata of the table as a cache")
+    add("--dataset", metavar="NAME", help="the dataset of the class names (default: that of the metadata table)")
+    options.add_column_options(add)
+    add = made.add_argument_group("proportions").add_argument
+    add("-r", "--split-ratio", metavar="N,N,...", help="the proportions of the splits, one number each (default: 8,2)")
+    add("--folds", type=int, metavar="K",
+        help="K pairs for cross-validation: fold k trains on split 2k and validates on split 2k+1")  # fmt: skip
+    add("-b", "--balance", metavar="HOW", default="original",
+        help="original: the classes' own proportions; uniform: the same number of each class; random: seeded weights; "
+        "or a weight for each class, in the order of class numbers (2,1,0.5) or by name (cat=2,dog=1); 0 leaves a "
+        "class out (default: original)")  # fmt: skip
+    add("--per-class", type=int, metavar="N", help="at most N images of each class, pinned ones included")
+    add("--limit", type=int, metavar="N", help="at most N images in total, as --balance says, pinned ones included")
+    add("--stratify", metavar="COL,...",
+        help="divide every combination of values in these columns exactly, and the values of each column too (default: "
+        "label; for images with several labels: labels)")  # fmt: skip
+    add("--group-column", metavar="COL", help="keep images with the same value in this column in one split, or for "
+        "phash those that look alike; an image without a value is a group by itself")  # fmt: skip
+    add("--look-alike-bits", type=int, metavar="N", default=3, help="at most N of 64 bits of phash differ (default: 3)")
+    add("--min-per-split", type=int, metavar="N", default=0, help="fail if a split has fewer images of a class")
+    add("--seed", type=int, default=0, metavar="N", help="the seed of the choice and the order (default: 0)")
+    add = made.add_argument_group("selection").add_argument
+    add("--where", metavar="EXPRESSION", help="only images for which this Spark SQL expression over metadata is true")
+    add("--top", metavar="COL=N%", help="of these, only those with the highest values in this column in each class: a "
+        "share of the class (sharpness=10%%), or a number of images (sharpness=500)")  # fmt: skip
+    add("--features", metavar="NAME@vN,...", default="", help="store the values of these feature views "
+        "beside the split, for the loader; conditions use these versions (default: the newest)")  # fmt: skip
+    add("--label-view", metavar="NAME[@vN]", help="take the labels from this version of a label view (see relabel.py) "
+        "instead of the metadata table")  # fmt: skip
+    add("--as-of", metavar="WHEN", help="as it was after this run: its number, an ingest id, or a time (2026-03-01)")
+    add("--skip-replaced", action="store_true", help="with --as-of, leave out images whose bytes no longer exist")
+    add("--exclude", metavar="SPLIT", action="append", default=[],
+        help="leave out images in this split folder, or in one of its splits (splits/OTHER:1); repeatable")  # fmt: skip
+    add("--pin", metavar="COL=VALUE:SPLIT", action="append", default=[],
+        help="put images with this value in this column into that split: or_split=val:1; repeatable")  # fmt: skip
+    add("--extend", metavar="SPLIT", help="keep the images of this split folder where they are; divide the new images")
+    add = made.add_argument_group("output").add_argument
+    add("-o", "--split-ofn", metavar="PLACE", help="a folder, or NAME.pckl or NAME.pkl for a split dictionary")
+    add("--no-position", action="store_true", help="store no positions; faster, and readers compute the order")
+    add("--no-leak-check", action="store_true", help="do not count duplicates and groups across splits")
+    add("--overwrite", action="store_true", help="replace a split and metadata cache, also half-written ones")
+    add("--explain", action="store_true", help="print how many images of each class go where; write nothing")
+    add("--json", action="store_true", help="print the report as JSON on the last line")
+    return made
 
 
 def parse_args(argv: Sequence[str] | None = None) -> tuple[SplitPlan, argparse.Namespace]:
     """The plan, and the options ``json`` and ``explain``. Exits with 2 for bad arguments."""
-    return split_options.parse_args(parser(), argv)
+    return parse(parser(), argv, plan=_plan, needed=_needed, usual=_usual, finish=_finish)
 
 
 def run(spark: "SparkSession", *, plan: SplitPlan) -> "SplitReport":
-    """Compute splits, write them, and register them in the keyspace of the metadata table.
-
-    Args:
-        spark: The session.
-        plan: What to split, how, and where to write the splits.
-
-    Returns:
-        Rows and fingerprints of each split, and the place.
-
-    Raises:
-        EtlError: The job cannot go on; nothing was published.
-        FormatsError: A file cannot be read or written as its format says.
-    """
+    """Compute, write and register splits. Raises `EtlError`, `FormatsError`; then nothing was published."""
     from etl.catalog.products import register_output
     from etl.splits import splitting
 
@@ -78,37 +128,83 @@ def run(spark: "SparkSession", *, plan: SplitPlan) -> "SplitReport":
 
 
 def explain(spark: "SparkSession", *, plan: SplitPlan) -> "SplitReport":
-    """Compute splits and write nothing.
-
-    Args:
-        spark: The session.
-        plan: What to split, and how.
-
-    Returns:
-        Rows of each split by class.
-
-    Raises:
-        EtlError: The job cannot go on.
-        FormatsError: A file cannot be read or written as its format says.
-    """
+    """Compute splits and write nothing; the report has the rows of each split by class. Raises as `run` does."""
     from etl.splits import splitting
 
     return splitting.explain(spark, plan=plan)
+
+
+def _needed(args: argparse.Namespace) -> Needed:
+    return dict.fromkeys((*(() if args.metadata_ifn else PAIR), *(() if args.explain else ("split_ofn",))), ())
+
+
+def _usual(args: argparse.Namespace) -> Mapping[str, str]:
+    found = {}
+    if args.metadata_ifn and not args.data_table:
+        found = dict.fromkeys(PAIR, f"as in {args.metadata_ifn}")
+    if not (args.split_ratio or args.folds or args.extend):
+        found["split_ratio"] = f"{listed(USUAL_RATIOS)} (default)"
+    return found
+
+
+def _plan(args: argparse.Namespace) -> SplitPlan:
+    if args.explain and args.metadata_ofn:
+        raise ValueError("Wanted --explain, which writes nothing, or --metadata-ofn. Found: both")
+    if args.where is not None and not args.where.strip():
+        raise ValueError("Wanted a condition for --where. Found: an empty one")
+    return options.plan_of(
+        SplitPlan,
+        args,
+        **options.tables_of(args),
+        out=args.split_ofn,
+        metadata_in=args.metadata_ifn,
+        metadata_out=args.metadata_ofn,
+        ratios=args.split_ratio and parse_ratios(args.split_ratio),
+        balance=parse_balance(args.balance),
+        stratify=None if args.stratify is None else tuple(name.strip() for name in args.stratify.split(",")),
+        exclude=tuple(map(SplitRef.parse, args.exclude)),
+        pins=tuple(map(Pin.parse, args.pin)),
+        top=Top.parse(args.top) if args.top is not None else None,
+        label_view=ViewName.parse(args.label_view) if args.label_view else None,
+        features=tuple(ViewName.parse(name.strip()) for name in args.features.split(",") if args.features),
+        has_position=not args.no_position,
+        has_leak_check=not args.no_leak_check,
+        columns=options.columns_of(args),
+    )
+
+
+def _finish(plan: SplitPlan) -> None:
+    options.check_condition(plan)
+    if plan.overwrite and plan.out:
+        _check_replaceable(plan.out)
+
+
+def _check_replaceable(out: str) -> None:
+    """Raise `schemas.FormatVersionError` for a split of a newer version, whose files this one does not know."""
+    from formats import is_dictionary, open_split  # imports Arrow
+
+    try:
+        if not is_dictionary(out):
+            open_split(out)
+    except FormatVersionError:
+        raise
+    except (SchemaError, NotASplitError):
+        return
 
 
 @command("split.py")
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     plan, args = parse_args(argv)
-    job = explain if args.explain else run
-    needs_cassandra = plan.metadata_in is None
-    return execute(
+    execute(
         "split.py",
-        lambda spark: job(spark, plan=plan),
+        explain if args.explain else run,
+        plan,
         as_json=args.json,
-        needs_cassandra=needs_cassandra,
-        plan=None if args.explain else plan,
+        needs_cassandra=plan.metadata_in is None,
+        has_events=not args.explain,
     )
+    return 0
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ from etl.ingest.plan import IngestPlan
 from etl.verify.plan import VerifyPlan, failure
 from formats.command_line import Parser, command
 from jobs import options
-from jobs.arguments import PAIR, make_parser, parse
+from jobs.arguments import both_tables, make_parser, parse
 from jobs.command import execute
 
 if TYPE_CHECKING:
@@ -64,8 +64,7 @@ def parser() -> Parser:
     options.add_source_options(made)
     options.add_picture_options(made.add_argument_group("images, as for ingest.py"))
     add = made.add_argument_group("what to check").add_argument
-    add("-d", "--data-table", metavar="KS.TABLE", help="the table of images")
-    add("-m", "--metadata-table", metavar="KS.TABLE", help="the table of metadata")
+    options.add_table_options(add)
     add("--dataset", default="", metavar="NAME", help="as for ingest.py (default: the keyspace)")
     options.add_column_options(add)
     add("--split", metavar="FOLDER", help="list what has changed of this split; the tables are those of the split")
@@ -76,73 +75,49 @@ def parser() -> Parser:
     return made
 
 
-def parse_args(argv: Sequence[str] | None = None) -> tuple[VerifyPlan | str, bool]:
-    """The plan, or the split to check, and whether to print the report as JSON. Exits with 2 for bad arguments."""
-    plan, args = parse(
-        parser(), argv, plan=_plan, needed=lambda args: dict.fromkeys(() if args.split else PAIR, ()), check=_check
-    )
-    return plan, args.json
+def parse_args(argv: Sequence[str] | None = None) -> tuple[VerifyPlan | str, argparse.Namespace]:
+    """The plan, or the split to check, and the option ``json``. Exits with 2 for bad arguments."""
+    return parse(parser(), argv, plan=_plan, needed=lambda args: {} if args.split else both_tables(args))
 
 
 def run(spark: "SparkSession", *, plan: VerifyPlan) -> "VerifyReport":
-    """Compare two tables with each other and with a source, and repair them if the plan says so.
-
-    Args:
-        spark: The session.
-        plan: The tables, what to compare, and whether to repair.
-
-    Returns:
-        The problems by kind, with examples, and what was repaired.
-
-    Raises:
-        EtlError: Cassandra or the source cannot be used.
-        FormatsError: A file cannot be read or written as its format says.
-    """
+    """Compare two tables with each other and with a source, and repair them. Raises `EtlError`, `FormatsError`."""
     from etl.verify import verification
 
     return verification.run(spark, plan=plan)
 
 
+def _run(spark: "SparkSession", *, plan: VerifyPlan | str) -> "VerifyReport | SplitChanges":
+    """As `run`, or find what has changed of a split."""
+    from etl.verify import split_changes
+
+    return split_changes.run(spark, address=plan) if isinstance(plan, str) else run(spark, plan=plan)
+
+
 def _plan(args: argparse.Namespace) -> VerifyPlan | str:
+    if args.split and (args.source or args.repair or args.data_table):
+        raise ValueError("Wanted --split alone: the split names its tables. Found: a SOURCE, tables or --repair too")
+    if args.source is None and options.typed_source_options(args):
+        raise ValueError("Wanted a SOURCE with options about a source. Found: none. Add SOURCE, or leave them out.")
+    columns, recode = options.columns_of(args), options.recode(args)
     if args.split:
         return str(args.split)
-    tables, columns = options.tables_of(args), options.columns_of(args)
-    ingest = None
+    tables, ingest = options.tables_of(args), None
     if args.source is not None:
-        source, recode = options.source_plan(args), options.recode(args)
+        source = options.source_plan(args)
         ingest = IngestPlan(
             **tables, source=source, dataset=args.dataset, columns=columns, create=False, overwrite=True, recode=recode
         )
     return VerifyPlan(**tables, columns=columns, check=args.check, repair=args.repair, ingest=ingest)
 
 
-def _check(args: argparse.Namespace) -> None:
-    """Raise ValueError for options that are wrong whatever Spark's configuration says."""
-    for make in (options.tables_of, options.columns_of, options.recode):
-        make(args)
-    if args.source is not None:
-        options.source_plan(args)
-    if args.split and (args.source or args.repair or args.data_table):
-        raise ValueError("Wanted --split alone: the split names its tables. Found: a SOURCE, tables or --repair too")
-    if args.source is None and options.typed_source_options(args):
-        raise ValueError("Wanted a SOURCE with options about a source. Found: none. Add SOURCE, or leave them out.")
-
-
 @command("verify.py")
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
-    plan, as_json = parse_args(argv)
-    reports: list[VerifyReport | SplitChanges] = []
-
-    def verify(spark: "SparkSession") -> "VerifyReport | SplitChanges":
-        from etl.verify import split_changes
-
-        reports.append(split_changes.run(spark, address=plan) if isinstance(plan, str) else run(spark, plan=plan))
-        return reports[-1]
-
-    execute("verify.py", verify, as_json=as_json)
-    if reports[0].left:
-        raise EtlError(failure(plan, found=reports[0].summary()))
+    plan, args = parse_args(argv)
+    report = execute("verify.py", _run, plan, as_json=args.json, has_events=False)
+    if report.left:
+        raise EtlError(failure(plan, found=report.summary()))
     return 0
 
 

@@ -21,8 +21,8 @@ from etl.errors import EtlError, OutputExistsError
 from etl.secrets import driver_storage
 from etl.shards.plan import ShardPlan
 from etl.shards.tasks import write_errors
+from etl.spreadsheets import csv_text
 from formats.shards.folder import manifest_of, missing, publish
-from formats.spreadsheets import csv_text
 from formats.stores.storage import Storage
 from schemas import SchemaError
 from schemas.shards import NAME as MANIFEST

@@ -4,7 +4,8 @@ import json
 import logging
 import time
 from collections import Counter
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,13 +16,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from etl.cassandra.control import Control
-from etl.catalog.products import register_output
 from etl.errors import EtlError, SourceError
 from etl.frames import fetched, kept, persisted, pictures_in_rows, small_table
 from etl.ingest.writing.preparation import Preparation
 from etl.ingest.writing.progress import Counters, collect_watched
 from etl.ingest.writing.tasks import task_count
-from etl.secrets import PROPERTIES, driver_storage, secrets_on_executors
+from etl.secrets import PROPERTIES, secrets_on_executors
 from etl.shards.images import Images, open_images
 from etl.shards.making import make
 from etl.shards.output import ShardOutput, reasons, source_fingerprint, tag_of
@@ -57,7 +57,8 @@ def run(spark: SparkSession, *, plan: ShardPlan) -> ShardReport:
     """
     started = time.monotonic()
     with ExitStack() as stack:
-        _reach(spark, plan=plan, stack=stack)
+        stack.enter_context(s3_endpoint(spark, plan.endpoint))
+        stack.enter_context(secrets_on_executors(spark))
         output = ShardOutput.open(spark, plan=plan)
         log.info("list %s", plan.source.name if plan.source else plan.split or plan.metadata_table)
         images = open_images(spark, plan=plan, keep=partial(kept, stack=stack))
@@ -72,7 +73,6 @@ def run(spark: SparkSession, *, plan: ShardPlan) -> ShardReport:
         tag = tag_of(fingerprint, plan=plan)
         if (before := output.published(tag)) is not None:
             log.info("all shards exist already")
-            register_output(spark, driver_storage(spark, plan.out), output.address)
             return ShardReport.of(before, out=output.address, rejected_by_reason={}, remarks=[], is_new=False,
                                   seconds=time.monotonic() - started)  # fmt: skip
         _check_tables(spark, images, rows=len(measured))
@@ -102,7 +102,6 @@ def run(spark: SparkSession, *, plan: ShardPlan) -> ShardReport:
         }
         options = {**_options(plan), "as-of": images.as_of}
         manifest, remarks = output.publish(shards, counts, rejected, tag=tag, content=content, options=options)
-        register_output(spark, driver_storage(spark, plan.out), output.address)
         return ShardReport.of(
             manifest,
             out=output.address,
@@ -112,14 +111,19 @@ def run(spark: SparkSession, *, plan: ShardPlan) -> ShardReport:
         )
 
 
-def _reach(spark: SparkSession, *, plan: ShardPlan, stack: ExitStack) -> None:
-    """Set up access to S3 and Cassandra for the driver and for tasks."""
-    if plan.endpoint is not None:
-        name = PROPERTIES["endpoint"]
-        before = spark.conf.get(name, None)
-        spark.conf.set(name, plan.endpoint)
-        stack.callback(lambda: spark.conf.unset(name) if before is None else spark.conf.set(name, before))
-    stack.enter_context(secrets_on_executors(spark))
+@contextmanager
+def s3_endpoint(spark: SparkSession, endpoint: str | None) -> Iterator[None]:
+    """Use this S3 endpoint inside the block, for the driver; without one, the configured endpoint stays."""
+    if endpoint is None:
+        yield
+        return
+    name = PROPERTIES["endpoint"]
+    before = spark.conf.get(name, None)
+    spark.conf.set(name, endpoint)
+    try:
+        yield
+    finally:
+        spark.conf.unset(name) if before is None else spark.conf.set(name, before)
 
 
 def _check_tables(spark: SparkSession, images: Images, *, rows: int) -> None:

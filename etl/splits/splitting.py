@@ -86,7 +86,7 @@ def run(spark: SparkSession, *, plan: SplitPlan) -> SplitReport:
             dealt = as_folds(dealt)
         rows = dealt.rows.select("id", "label", "split")
         with files_side_by_side(spark, len(dealt.sizes)):
-            ordered = order_rows(spark, rows, sizes=dealt.sizes, seed=plan.seed) if plan.has_position else rows
+            ordered = order_rows(rows, sizes=dealt.sizes, seed=plan.seed) if plan.has_position else rows
             written = output.write(spark, ordered, has_position=plan.has_position)
             summary = fetched(written.transform(summarise)).to_dict("records")
         found = parts(

@@ -60,7 +60,7 @@ def in_batches(batches):
     for _ in batches:
         yield pa.record_batch([pa.array(digests(0))], names=["digest"])
 
-def run(spark):
+def run(spark, *, plan):
     report = ingest.run(spark, plan=plan)
     os.environ["AWS_SESSION_TOKEN"] = token
     found = S3Access.from_environment()
@@ -76,7 +76,7 @@ def run(spark):
             print(answer.read().decode())
     return report
 
-sys.exit(execute("probe.py", run, as_json=True))
+execute("probe.py", run, plan, as_json=True, has_events=False)
 """
 """An ingest, then tasks that report digests of the keys they have. Pages and plans go to the log."""
 

@@ -49,7 +49,7 @@ ROOMS = {
         "catalog": {"cassandra", "features", "tables"},
         "splits": {"cassandra", "features", "tables", "writing"},
         "deleting": {"cassandra", "features", "ingest", "splits", "tables"},
-        "shards": {"cassandra", "catalog", "features", "ingest", "pictures", "sources", "splits", "tables"},
+        "shards": {"cassandra", "features", "ingest", "pictures", "sources", "splits", "tables"},
     },
     "loader": {
         "order": set(),

@@ -10,8 +10,8 @@ from etl.ingest.plan import IngestPlan
 from etl.ingest.writing.folder_rows import REJECTED, files_there, folder_target
 from etl.ingest.writing.outcomes import THERE, WRITTEN
 from etl.secrets import driver_storage
+from etl.spreadsheets import csv_text
 from formats.image_names import OPTIONS_RECORD
-from formats.spreadsheets import csv_text
 from formats.stores.storage import Storage
 
 FORMAT = 1

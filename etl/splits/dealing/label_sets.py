@@ -73,17 +73,6 @@ def stratify(sets: LabelSets, sizes: Sequence[int], *, seed: int) -> NDArray[np.
     return taking[assigned]
 
 
-def label_deviations(sets: LabelSets, assigned: NDArray[np.int64], sizes: Sequence[int]) -> dict[int, list[float]]:
-    """By label, ascending, and by split: the images of the label in the split, minus the split's share of them.
-
-    ``assigned`` is the split of each image, int64 ``(n,)``. The share of a split is ``sizes / n``. The deviations of a
-    label sum to 0.
-    """
-    known, numbers = np.unique(sets.labels, return_inverse=True)
-    off = _deviations(sets, numbers, assigned, np.array(sizes, dtype=np.int64)) / max(1, len(sets.order))
-    return dict(zip(known.tolist(), off.T.tolist(), strict=True))
-
-
 def _deviations(
     sets: LabelSets, numbers: NDArray[np.int64], assigned: NDArray[np.int64], sizes: NDArray[np.int64]
 ) -> NDArray[np.int64]:

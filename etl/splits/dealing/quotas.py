@@ -38,17 +38,6 @@ class Quotas:
     gave_way: tuple[GaveWay, ...] = ()
 
 
-def quota_matrix(
-    totals: Sequence[int],
-    ratios: Sequence[Fraction],
-    *,
-    seed: int,
-    fixed: Sequence[Sequence[int]] | None = None,
-) -> NDArray[np.int64]:
-    """`quotas` without margins: the matrix alone."""
-    return quotas(totals, ratios, seed=seed, fixed=fixed).matrix
-
-
 def quotas(
     totals: Sequence[int],
     ratios: Sequence[Fraction],

@@ -247,7 +247,7 @@ class Rounding:
         came_from: dict[tuple[int, int], tuple[tuple[int, int], int] | None] = {start: None}
         queue = deque([start])
 
-        def moves(node: tuple[int, int], last: tuple[tuple[int, int], int] | None) -> list[tuple[int, int, int]]:
+        def moves(last: tuple[tuple[int, int], int] | None) -> list[tuple[int, int, int]]:
             found = []
             while last is not None:
                 before, row = last
@@ -272,14 +272,14 @@ class Rounding:
                 values = family.blocks[rows].tolist()
                 for row, value in zip(rows.tolist(), values, strict=True):
                     if value != block and family.takes(value, take, give):
-                        return moves((_VALUE, value), (node, row))
+                        return moves((node, row))
                 following = [((_VALUE, value), row) for row, value in zip(rows.tolist(), values, strict=True)]
             else:
                 finer, children = self._chain[level + 1], self._children[level][number].tolist()
                 following = [((level + 1, child), -1) for child in children if finer.takes(child, take, give)]
             if self._chain[level].takes(number, give, take):
                 if level == 0:
-                    return moves(TOP[:2], (node, -1))
+                    return moves((node, -1))
                 following.append(((level - 1, int(self._parents[level][number])), -1))
             for one, row in following:
                 if one not in came_from:

@@ -129,7 +129,7 @@ def share(
         f"{columns[way.margin]} in a split are off by up to {way.most:,.2f} images"
         for way in rounded.gave_way
     ]
-    return replace(shares, warnings=(*_of_counts(wanted, counts, plan, names), *_of_fixed(shares), *told))
+    return replace(shares, warnings=(*_of_counts(counts, plan, names), *_of_fixed(shares), *told))
 
 
 def _fixed(strata: Sequence[Stratum], used: Sequence[int], *, seed: int) -> list[list[int]]:
@@ -147,9 +147,7 @@ def _numbers(values: Sequence[object]) -> list[int]:
     return [known.setdefault(value, len(known)) for value in values]
 
 
-def _of_counts(
-    wanted: Mapping[int, int], counts: Mapping[int, int], plan: SplitPlan, names: Mapping[int, str]
-) -> list[str]:
+def _of_counts(counts: Mapping[int, int], plan: SplitPlan, names: Mapping[int, str]) -> list[str]:
     found = []
     if plan.per_class is not None:
         short = [_called(label, names) for label, images in counts.items() if images < plan.per_class]

@@ -153,7 +153,7 @@ def _edge_table(spark: SparkSession, edges: Mapping[int, Sequence[Edge]], splits
     return small_table(spark, columns, ", ".join(schema))
 
 
-def order_rows(spark: SparkSession, assigned: DataFrame, *, sizes: Sequence[int], seed: int) -> DataFrame:
+def order_rows(assigned: DataFrame, *, sizes: Sequence[int], seed: int) -> DataFrame:
     """The rows with their positions in their splits, sorted by position: ``split, id, label, position``."""
     chunks = Chunks.of(sizes)
     of_chunk = {

@@ -24,10 +24,8 @@ def test_a_table_is_written_to_a_row_list_with_each_image_once(
     columns = Columns(id="patch_id")
     fill(spark, keyspace, columns=columns, labels=[number % 3 for number in range(50)])
     out = tmp_path / "train.rows"
-    plan, as_json = parse_args(
-        ["--metadata-table", f"{keyspace}.metadata", "--rows-fn", str(out), "--id-col", "patch_id"]
-    )
-    assert not as_json
+    plan, args = parse_args(["--metadata-table", f"{keyspace}.metadata", "--rows-fn", str(out), "--id-col", "patch_id"])
+    assert not args.json
     report = run(spark, plan=plan)
     assert (report.rows, report.classes, report.out) == (50, 3, str(out))
     split = loader.open_rows(out, cache=tmp_path / "cache")

@@ -56,11 +56,11 @@ def test_bad_arguments_exit_with_code_2_before_anything_starts(
 
 def test_options_become_a_plan(tmp_path: Path) -> None:
     (tmp_path / "t").mkdir()
-    found, as_json = job.parse_args(
+    found, args = job.parse_args(
         [str(tmp_path / "t"), "--out", "s3://b/p", "--maxsize", "1e6", "--seed", "7", "--img-size", "64",
          "--img-format", "JPEG", "--compress", "zstd", "--endpoint", "http://127.0.0.1:9", "--json"]
     )  # fmt: skip
-    assert as_json
+    assert args.json
     assert (found.maxsize, found.maxcount, found.seed, found.out) == (1_000_000, 100_000, 7, "s3://b/p")
     assert (found.recode.size, found.compress, found.endpoint) == (64, "zstd", "http://127.0.0.1:9")
     assert job.parse_args([str(tmp_path / "t"), "-o", "s3://b/p"])[0].maxsize == 100_000_000

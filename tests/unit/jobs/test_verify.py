@@ -39,10 +39,11 @@ def test_invalid_arguments_are_refused(
 
 def test_the_command_line_makes_the_plan(tmp_path: Path) -> None:
     tables = ["-d", "k.data", "-m", "k.metadata"]
-    assert job.parse_args(["--split", "splits/a", "--json"]) == ("splits/a", True)
-    plan, as_json = job.parse_args([*tables, "--check", "sizes", "--json"])
+    plan, args = job.parse_args(["--split", "splits/a", "--json"])
+    assert (plan, args.json) == ("splits/a", True)
+    plan, args = job.parse_args([*tables, "--check", "sizes", "--json"])
     assert isinstance(plan, VerifyPlan)
-    assert (plan.check, plan.repair, plan.ingest, as_json) == ("sizes", False, None, True)
+    assert (plan.check, plan.repair, plan.ingest, args.json) == ("sizes", False, None, True)
     (tmp_path / "val").mkdir()
     given = [str(tmp_path), "--split-subdir", "val", "--img-format", "JPEG", "--img-size", "64", "--dataset", "d"]
     plan, _ = job.parse_args([*tables, *given, "--repair"])

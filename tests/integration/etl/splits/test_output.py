@@ -113,9 +113,9 @@ def test_a_split_folder_can_be_read_by_its_croissant_description(split: Path) ->
 def test_a_failed_write_publishes_nothing_and_leaves_nothing(
     spark: SparkSession, cache: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def lossy(spark: SparkSession, rows: DataFrame, **options: object) -> DataFrame:
+    def lossy(rows: DataFrame, **options: object) -> DataFrame:
         """One image is lost between counting and writing."""
-        return order_rows(spark, rows, **options).where("position > 0")  # type: ignore[arg-type]
+        return order_rows(rows, **options).where("position > 0")  # type: ignore[arg-type]
 
     monkeypatch.setattr("etl.splits.splitting.order_rows", lossy)
     with pytest.raises(EtlError, match="Wanted positions 0 to "):

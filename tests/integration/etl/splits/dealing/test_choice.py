@@ -63,7 +63,7 @@ def shares_of(rows: DataFrame, this: SplitPlan) -> Shares:
 def assigned(spark: SparkSession, rows: DataFrame, this: SplitPlan) -> list[tuple[int, bytes, int, int]]:
     """From images to positions: (split, id, label, position), sorted."""
     dealt = deal_strata(spark, rows, shares_of(rows, this), by=BY_LABEL, plan=this, keep=[])
-    ordered = order_rows(spark, dealt.rows, sizes=dealt.sizes, seed=this.seed)
+    ordered = order_rows(dealt.rows, sizes=dealt.sizes, seed=this.seed)
     return sorted((row["split"], bytes(row["id"]), row["label"], row["position"]) for row in ordered.collect())
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from etl.splits.dealing.group_quotas import Groups, assign_groups, deviations
-from etl.splits.dealing.quotas import quota_matrix
+from etl.splits.dealing.quotas import quotas
 
 Content = Sequence[tuple[int, int]]
 
@@ -154,7 +154,7 @@ def test_ties_follow_the_order() -> None:
     seed=st.integers(0, 1000),
 )
 def test_groups_of_one_image_come_out_exact(totals: list[int], ratios: list[int], seed: int) -> None:
-    wanted = quota_matrix(totals, [Fraction(ratio) for ratio in ratios], seed=seed).astype(np.float64)
+    wanted = quotas(totals, [Fraction(ratio) for ratio in ratios], seed=seed).matrix.astype(np.float64)
     contents = [[(stratum, 1)] for stratum, total in enumerate(totals) for _ in range(total)]
     order = np.random.default_rng(seed).permutation(len(contents)).tolist()
     groups = made(contents, order)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from etl.splits.dealing.quotas import apportion, quota_matrix, quotas, thinned
+from etl.splits.dealing.quotas import apportion, quotas, thinned
 from etl.splits.dealing.weights import class_totals, random_weights
 from etl.splits.plan import listed, parse_numbers, parse_ratios
 
@@ -24,19 +24,19 @@ RATIOS = st.lists(
 
 def off_the_ideal(totals: Sequence[int], ratios: Sequence[Fraction], seed: int) -> list[str]:
     """All ways in which the matrix is not a controlled rounding of its ideal."""
-    quotas = quota_matrix(totals, ratios, seed=seed)
+    matrix = quotas(totals, ratios, seed=seed).matrix
     found = []
     for label, total in enumerate(totals):
-        if quotas[label].sum() != total:
-            found.append(f"class {label} has {quotas[label].sum()} of {total}")
+        if matrix[label].sum() != total:
+            found.append(f"class {label} has {matrix[label].sum()} of {total}")
         for split, ratio in enumerate(ratios):
             ideal = total * ratio / sum(ratios)
-            if not floor(ideal) <= quotas[label, split] <= ceil(ideal):
-                found.append(f"cell {label}, {split} is {quotas[label, split]}, ideally {ideal}")
+            if not floor(ideal) <= matrix[label, split] <= ceil(ideal):
+                found.append(f"cell {label}, {split} is {matrix[label, split]}, ideally {ideal}")
     for split, ratio in enumerate(ratios):
         ideal = sum(totals) * ratio / sum(ratios)
-        if not floor(ideal) <= quotas[:, split].sum() <= ceil(ideal):
-            found.append(f"split {split} is {quotas[:, split].sum()}, ideally {ideal}")
+        if not floor(ideal) <= matrix[:, split].sum() <= ceil(ideal):
+            found.append(f"split {split} is {matrix[:, split].sum()}, ideally {ideal}")
     return found
 
 
@@ -54,15 +54,15 @@ def test_totals_do_not_drift_over_many_small_classes(rows: int) -> None:
 
 
 def test_quotas_avoid_the_drift_of_plain_rounding() -> None:
-    quotas = quota_matrix([13] * 1000, [Fraction(8), Fraction(2)], seed=0)
-    assert quotas.sum(axis=0).tolist() == [10_400, 2_600]
+    matrix = quotas([13] * 1000, [Fraction(8), Fraction(2)], seed=0).matrix
+    assert matrix.sum(axis=0).tolist() == [10_400, 2_600]
 
 
 def test_ties_follow_the_seed() -> None:
     ratios = [Fraction(1), Fraction(1)]
-    matrices = {quota_matrix([1] * 12, ratios, seed=seed).tobytes() for seed in range(10)}
+    matrices = {quotas([1] * 12, ratios, seed=seed).matrix.tobytes() for seed in range(10)}
     assert len(matrices) > 5
-    again = [quota_matrix([1] * 12, ratios, seed=4).tobytes() for _ in range(2)]
+    again = [quotas([1] * 12, ratios, seed=4).matrix.tobytes() for _ in range(2)]
     assert again[0] == again[1]
 
 
@@ -114,7 +114,7 @@ def test_decimal_numbers_of_any_length_are_parsed_and_written_exactly() -> None:
         (found,) = parse_numbers(text, what="ratios")
         assert listed([found]) == text
     long = parse_numbers("99999999999999999999999.5,.33333333333333333333,1", what="ratios")
-    assert quota_matrix([10, 7], long, seed=1).tolist() == [[10, 0, 0], [7, 0, 0]]
+    assert quotas([10, 7], long, seed=1).matrix.tolist() == [[10, 0, 0], [7, 0, 0]]
     assert parse_numbers(".5,.25", what="ratios") == (Fraction(1, 2), Fraction(1, 4))
     assert parse_numbers(" 0.7, .2,0.1 ", what="ratios") == (Fraction(7, 10), Fraction(1, 5), Fraction(1, 10))
 
@@ -137,9 +137,9 @@ def test_fixed_images_stay_and_the_rest_fills_the_splits_evenly(
     given_: tuple[list[int], list[Fraction], list[list[int]]], seed: int
 ) -> None:
     totals, ratios, fixed = given_
-    quotas = quota_matrix(totals, ratios, seed=seed, fixed=fixed)
-    assert quotas.sum(axis=1).tolist() == totals
-    for label, row in enumerate(quotas.tolist()):
+    matrix = quotas(totals, ratios, seed=seed, fixed=fixed).matrix
+    assert matrix.sum(axis=1).tolist() == totals
+    for label, row in enumerate(matrix.tolist()):
         assert all(got >= there for got, there in zip(row, fixed[label], strict=True))
         # If a split got images, no other split is a whole image or more behind it.
         added = [s for s, (got, there) in enumerate(zip(row, fixed[label], strict=True)) if got > there]
@@ -152,7 +152,7 @@ def test_fixed_images_stay_and_the_rest_fills_the_splits_evenly(
     ):
         for split, ratio in enumerate(ratios):
             ideal = sum(totals) * ratio / sum(ratios)
-            assert floor(ideal) <= quotas[:, split].sum() <= ceil(ideal)
+            assert floor(ideal) <= matrix[:, split].sum() <= ceil(ideal)
 
 
 def unrounded(totals: Sequence[int], ratios: Sequence[Fraction], margin: Sequence[int], matrix: Matrix) -> int:

@@ -6,7 +6,7 @@ import io
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.spreadsheets import csv_text
+from etl.spreadsheets import csv_text
 
 
 def test_texts_that_would_be_formulas_begin_with_an_apostrophe() -> None:
