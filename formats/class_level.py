@@ -38,10 +38,8 @@ _Folder: TypeAlias = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One interpretation of a tree.
-
-    The class folders are directly in ``root``, or in the folders ``splits`` of ``root``.
-    ``root`` is empty for the tree itself. ``classes`` is 0 if there are no class folders.
+    """One interpretation of a tree. The class folders are directly in ``root``, or in the folders ``splits`` of
+    ``root``. ``root`` is empty for the tree itself. ``classes`` is 0 if there are no class folders.
     """
 
     root: str
@@ -71,9 +69,8 @@ class Doubt:
 
 
 def is_possible(tops: Mapping[str, tuple[int, int]]) -> bool:
-    """Whether `doubt_of` could find anything. If False, the caller need not count the images in each folder.
-
-    ``tops`` has for each topmost folder the number of its images, and how many of them are in deeper folders.
+    """Whether `doubt_of` could find anything. If False, the caller need not count the images in each folder. ``tops``
+    has for each topmost folder the number of its images, and how many of them are in deeper folders.
     """
     shown = {name: counts for name, counts in tops.items() if counts[0] and not is_hidden(os.fsencode(name))}
     images, deeper = (sum(counts[place] for counts in shown.values()) for place in (0, 1))
@@ -83,10 +80,9 @@ def is_possible(tops: Mapping[str, tuple[int, int]]) -> bool:
 
 
 def doubt_of(counts: Mapping[str, int]) -> Doubt | None:
-    """Return why the topmost folders are probably not the classes, or None.
-
-    ``counts`` has the number of images directly in each folder, by its path relative to the tree with ``/`` between the
-    names. If a tree has too many folders, paths may be cut to a few names and the images of deeper folders added up.
+    """Return why the topmost folders are probably not the classes, or None. ``counts`` has the number of images
+    directly in each folder, by its path relative to the tree with ``/`` between the names. If a tree has too many
+    folders, paths may be cut to a few names and the images of deeper folders added up.
     """
     level = _Level.of({tuple(path.split("/")): count for path, count in counts.items() if path and count})
     if not level.tops:

@@ -42,23 +42,9 @@ _LEAST_LIKENESS = 0.8
 
 
 def command(name: str, *, interrupted: str = "") -> Callable[[Callable[P, int]], Callable[P, int]]:
-    """Decorate the main function of a command: decide its exit code, and print one line if it does not succeed.
-
-    ====  ==================================================================================================
-    0     done: the code that the function returns. Output that no one reads any more (``| head``) is dropped
-    1     failed: an `ImagestrataError`, OSError or SubprocessError, or the code that the function returns
-    2     a wrong command line: the SystemExit of `Parser`
-    130   interrupted by Ctrl-C
-    ====  ==================================================================================================
-
-    Any other exception is a bug and leaves its traceback.
-
-    Args:
-        name: What the line of a failure begins with: the name of a script, or ``error``.
-        interrupted: What holds after Ctrl-C, for the line that says so.
-
-    Returns:
-        The decorator.
+    """Decorate the main function of a command: decide its exit code, and print one line, which begins with ``name``, if
+    it does not succeed. ``interrupted`` says in that line what holds after Ctrl-C. Output that no one reads any more
+    (``| head``) is dropped. An exception that is not expected is a bug and leaves its traceback.
     """
 
     def decorate(main: Callable[P, int]) -> Callable[P, int]:
@@ -88,9 +74,8 @@ def _end(line: str, code: int) -> int:
 
 
 class _Output:
-    """Standard output or error, which drops what is written once its reader has gone, as in ``| head``.
-
-    Characters that its encoding does not have, such as the raw bytes of a file name, are written as escapes.
+    """Standard output or error, which drops what is written once its reader has gone, as in ``| head``. Characters that
+    its encoding does not have, such as the raw bytes of a file name, are written as escapes.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -137,15 +122,9 @@ def _lenient_output() -> Iterator[None]:
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose help keeps its layout, and whose errors are one line.
-
-    Options cannot be abbreviated. Exits with 2 for a wrong command line.
-
-    Args:
-        prog: The name of the command in its help and errors.
-        manual: The description, printed as it is written.
-        epilog: What the help ends with, printed as it is written.
-        explain: Explains an unknown option better than the nearest known one.
+    """An argument parser that prints its manual and epilog as they are written, and whose errors are one line. Options
+    cannot be abbreviated. ``explain`` may explain an unknown option better than by the nearest known one. Exits with 2
+    for a wrong command line.
     """
 
     def __init__(

@@ -83,10 +83,9 @@ Node = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """A version that a dataset service serves: its tar or file, and the address of each file in it.
-
-    ``files`` ends with ``/``; ``query`` is appended to the address of a file. ``folder`` is the folder in the tar that
-    holds the manifest: empty, or ending with ``/``. ``text`` is what people wrote about the dataset.
+    """A version that a dataset service serves: its tar or file, and the address of each file in it. ``files`` ends with
+    ``/``; ``query`` is appended to the address of a file. ``folder`` is the folder in the tar that holds the manifest:
+    empty, or ending with ``/``. ``text`` is what people wrote about the dataset.
     """
 
     url: str
@@ -103,16 +102,7 @@ class Served:
 
 
 def split_croissant(manifest: SplitManifest, *, name: str, served: Served | None = None) -> Node:
-    """Describe a split folder.
-
-    Args:
-        manifest: The manifest of the folder.
-        name: The name of the dataset.
-        served: Where a service serves the folder. Without it, paths are relative to the description.
-
-    Returns:
-        The description as JSON-LD.
-    """
+    """Describe a split folder as JSON-LD. Without a service, paths are relative to the description."""
     folder = "" if served is None else served.folder
     files = [folder + file.path for part in manifest.splits for file in part.files]
     classes = _classes(manifest)
@@ -147,17 +137,8 @@ def split_croissant(manifest: SplitManifest, *, name: str, served: Served | None
 
 
 def shards_croissant(manifest: ShardManifest, *, name: str, served: Served | None = None) -> Node:
-    """Describe a folder of WebDataset shards.
-
-    The images, class numbers and JSON files of samples are a record set each, with the sample's number as ``position``.
-
-    Args:
-        manifest: The manifest of the folder.
-        name: The name of the dataset.
-        served: Where a service serves the folder. Without it, paths are relative to the description.
-
-    Returns:
-        The description as JSON-LD.
+    """Describe a folder of WebDataset shards as JSON-LD. The images, class numbers and JSON files of samples are a
+    record set each, with the sample's number as ``position``. Without a service, paths are relative to the description.
     """
     shards = [
         {
@@ -197,17 +178,9 @@ def shards_croissant(manifest: ShardManifest, *, name: str, served: Served | Non
 
 
 def folders_croissant(*, name: str, served: Served, images: int, classes: Sequence[str], splits: Sequence[str]) -> Node:
-    """Describe class folders (``train/cat/1.jpg``, ``cat/1.jpg``) or images in one folder, which a service serves.
-
-    Args:
-        name: The name of the dataset.
-        served: Where a service serves the folder.
-        images: The number of images.
-        classes: The names of all classes; empty if the images have none, or if not all names are known.
-        splits: The names of the folders above those of the classes; empty if there are none.
-
-    Returns:
-        The description as JSON-LD.
+    """Describe class folders (``train/cat/1.jpg``, ``cat/1.jpg``) or images in one folder, which a service serves, as
+    JSON-LD. ``classes`` is empty if images have none, or if not all names are known; ``splits`` are the folders above
+    the classes.
     """
     patterns = [f"*.{''.join(f'[{one}{one.upper()}]' for one in ending)}" for ending in _IMAGES]
     fields = [_field("samples/image", "sc:ImageObject", "The image.", _content("image-files"))]
@@ -245,12 +218,8 @@ def file_croissant(*, name: str, served: Served) -> Node:
 
 
 def write(storage: Storage, file: str, node: Node) -> None:
-    """Write a description into a folder. A failure is a warning in the log, because the data are complete without it.
-
-    Args:
-        storage: The folder.
-        file: `SPLIT_NAME` or `SHARDS_NAME`.
-        node: The description.
+    """Write a description into a folder. A failure is a warning in the log, because the data are complete without
+    it.
     """
     try:
         storage.write_bytes(file, text_of(node).encode(), durable=True)

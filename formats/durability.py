@@ -18,10 +18,9 @@ _REFUSALS = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.EACCE
 
 
 def sync(path: str | os.PathLike[str]) -> None:
-    """Sync a file, even one that another process wrote, or the names in a folder, to the disk. Raises OSError.
-
-    A folder that cannot be synced is skipped: some network file systems do not support it because they do not need it,
-    and a folder without read permission cannot be opened.
+    """Sync a file, even one that another process wrote, or the names in a folder, to the disk. Raises OSError. A folder
+    that cannot be synced is skipped: some network file systems do not support it because they do not need it, and a
+    folder without read permission cannot be opened.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY)
@@ -59,17 +58,8 @@ def sync_folders(*paths: str) -> None:
 
 @contextmanager
 def whole_file(path: str | os.PathLike[str], *, durable: bool = False) -> Iterator[IO[bytes]]:
-    """Write a local file that appears complete, under its name, when the block ends. Parent folders are created.
-
-    Args:
-        path: The path of the file.
-        durable: Whether the file survives a power cut once the block has ended.
-
-    Yields:
-        The file, open for writing.
-
-    Raises:
-        OSError: The file cannot be written.
+    """Write a local file that appears complete, under its name, when the block ends; with ``durable`` it then survives
+    a power cut. Parent folders are created. Raises OSError.
     """
     folder, last = os.path.split(os.path.abspath(path))
     os.makedirs(folder, exist_ok=True)

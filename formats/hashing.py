@@ -27,17 +27,8 @@ Hashes: TypeAlias = NDArray[np.uint64]
 
 
 def xxhash64(columns: Sequence[Column], *, seed: int = SPARK_SEED) -> NDArray[np.int64]:
-    """Hash each row as ``F.xxhash64(*columns)`` does.
-
-    Args:
-        columns: int32 ``(n,)``, int64 ``(n,)``, or bytes as uint8 ``(n, w)`` with ``w`` a multiple of 4.
-        seed: The seed of the first column.
-
-    Returns:
-        The hashes, int64 ``(n,)``.
-
-    Raises:
-        TypeError: A column has another dtype or shape.
+    """Hash each row as ``F.xxhash64(*columns)`` does, to int64 ``(n,)``. Columns are int32 ``(n,)``, int64 ``(n,)``, or
+    bytes as uint8 ``(n, w)`` with ``w`` a multiple of 4. Raises TypeError for another dtype or shape.
     """
     found: Hashes = np.full(len(columns[0]), seed, dtype=np.int64).view(np.uint64)
     with np.errstate(over="ignore"):
@@ -51,9 +42,8 @@ def xxhash64(columns: Sequence[Column], *, seed: int = SPARK_SEED) -> NDArray[np
 
 
 def murmur3(column: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Hash each row as ``F.hash(column)`` does, which decides the partition of a row; returns int32 ``(n,)``.
-
-    This is 32-bit MurmurHash3 (Austin Appleby, public domain) of one block.
+    """Hash each row as ``F.hash(column)`` does, which decides the partition of a row; returns int32 ``(n,)``. This is
+    32-bit MurmurHash3 (Austin Appleby, public domain) of one block.
     """
     with np.errstate(over="ignore"):
         block = column.view(np.uint32) * np.uint32(0xCC9E2D51)

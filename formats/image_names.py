@@ -29,14 +29,8 @@ def is_hidden(name: bytes) -> bool:
 
 
 def left_out(path: bytes, *, by_extension: bool) -> str | None:
-    """Tell by its path whether a file of a tree can be an image.
-
-    Args:
-        path: The path in the tree.
-        by_extension: Whether it must have an extension of an image.
-
-    Returns:
-        The reason why it is left out, or None if it may be an image.
+    """Why a file of a tree cannot be an image by its path; None if it may be one. With ``by_extension``, it must have
+    an extension of an image.
     """
     if any(map(is_hidden, path.split(b"/"))):
         return HIDDEN

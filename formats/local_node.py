@@ -19,13 +19,8 @@ NAME = "node.json"
 
 
 def data_folder(root: Path) -> Path:
-    """The folder of the servers' data: `build` of a checkout, otherwise one in the user's folder of data.
-
-    Args:
-        root: The folder of the packages.
-
-    Returns:
-        The folder. It need not exist.
+    """The folder of the servers' data, which need not exist: `build` of a checkout, otherwise one in the user's folder
+    of data.
     """
     if (root / "pyproject.toml").is_file():
         return root / "build"
@@ -46,9 +41,8 @@ class LocalNode:
 
     @classmethod
     def find(cls, place: Path | None = None) -> Self | None:
-        """Read the note at the usual place, or at another one; None if there is none.
-
-        Raises `schemas.SchemaError` if it cannot be read.
+        """Read the note at the usual place, or at another one; None if there is none. Raises `schemas.SchemaError` if
+        it cannot be read.
         """
         place = place or PLACE
         try:
@@ -95,15 +89,7 @@ def hosts_of_script(hosts: Sequence[str] | None) -> Sequence[str] | None:
 
 
 def described(hosts: Sequence[str], port: int) -> str:
-    """Describe an address of Cassandra for people.
-
-    Args:
-        hosts: The contact points.
-        port: The CQL port.
-
-    Returns:
-        The address, and whether it is the one in the note.
-    """
+    """An address of Cassandra for people, and whether it is the one in the note."""
     node = LocalNode.find()
     is_local = node is not None and (tuple(hosts), port) == (node.hosts, node.port)
     return f"{','.join(hosts)} port {port}" + " (started by `imagestrata up`)" * is_local

@@ -32,9 +32,8 @@ class Permutation:
         return self._n
 
     def __call__(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the values at positions of the order, int64 of the same shape as ``places``.
-
-        Raises IndexError for a position outside 0..n-1.
+        """Return the values at positions of the order, int64 of the same shape as ``places``. Raises IndexError for a
+        position outside 0..n-1.
         """
         places = np.asarray(places, dtype=np.int64)
         if places.size and (places.min() < 0 or places.max() >= self._n):

@@ -16,18 +16,9 @@ _MOST = 2**63 - 1
 
 
 def parse_size(text: str) -> int:
-    """Read a size.
-
-    Args:
-        text: A number, and after it a unit: ``K``, ``M``, ``G``, ``T`` and ``P`` are powers of 1000, ``Ki``, ``Mi``,
-            ``Gi``, ``Ti`` and ``Pi`` are powers of 1024. A ``B`` may follow, and case does not matter. The number may
-            have a fraction or an exponent: ``1.5G``, ``3e8``.
-
-    Returns:
-        The number of bytes, at least 1.
-
-    Raises:
-        ValueError: The text is not a size, or not a whole number of bytes.
+    """Read a number of bytes, at least 1: a number, which may have a fraction or an exponent, and a unit: ``K``, ``M``,
+    ``G``, ``T`` and ``P`` are powers of 1000, ``Ki``, ``Mi``, ``Gi``, ``Ti`` and ``Pi`` are powers of 1024. A ``B`` may
+    follow, and case does not matter: ``1.5G``, ``3e8``. Raises ValueError.
     """
     wanted = "Wanted a size in bytes or with a unit, such as 500M, 1GiB or 3e8."
     found = _SIZE.fullmatch(text.strip().lower())
@@ -44,14 +35,5 @@ def parse_size(text: str) -> int:
 
 
 def counted(count: int, one: str, many: str | None = None) -> str:
-    """Write a number and what it counts.
-
-    Args:
-        count: The number.
-        one: The singular.
-        many: The plural; by default the singular with an s.
-
-    Returns:
-        A text such as "1 image" or "2,000 images".
-    """
+    """A number and what it counts, such as "1 image" or "2,000 images"."""
     return f"{count:,} {one if count == 1 else many or f'{one}s'}"

@@ -39,9 +39,8 @@ class NoEndError(TarError):
 
 
 class Header(NamedTuple):
-    """A member: its ``size`` bytes begin at ``start``, and the next header is at ``end``.
-
-    ``type`` is the letter in the header; ``target`` is the target of a link.
+    """A member: its ``size`` bytes begin at ``start``, and the next header is at ``end``. ``type`` is the letter in the
+    header; ``target`` is the target of a link.
     """
 
     kind: Kind
@@ -58,17 +57,9 @@ class Header(NamedTuple):
 
 
 def headers(read: Callable[[int, int], bytes], start: int = 0) -> Iterator[Header]:
-    """Parse the members of an archive up to its end mark.
-
-    Args:
-        read: Reads a number of bytes from an offset, fewer at the end of the archive. Offsets increase.
-        start: The offset at which the archive begins.
-
-    Yields:
-        The members in order.
-
-    Raises:
-        TarError: A header is damaged, or the archive ends too early.
+    """Parse the members of an archive, which begins at ``start``, up to its end mark. ``read`` reads a number of bytes
+    from an offset, fewer at the end; offsets increase. Raises `TarError` if a header is damaged, or the archive ends
+    too early.
     """
     at, extended = start, _Extended()
     while True:
@@ -105,9 +96,8 @@ def headers(read: Callable[[int, int], bytes], start: int = 0) -> Iterator[Heade
 
 
 def number(field: bytes) -> int:
-    """Parse the number in a header field: octal digits with blanks and NULs around them, or base 256.
-
-    Raises ValueError for anything else, and for negative numbers.
+    """Parse the number in a header field: octal digits with blanks and NULs around them, or base 256. Raises ValueError
+    for anything else, and for negative numbers.
     """
     if field[0] == 0x80:
         return int.from_bytes(field[1:], "big")

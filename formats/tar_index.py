@@ -74,7 +74,6 @@ class TarIndex:
 
     def page(self, *, after: str = "", prefix: str = "", label: str | None = None, limit: int) -> list[TarMember]:
         """List files whose paths start with ``prefix`` and come after ``after``, in the order of their UTF-8 paths.
-
         With ``label``, only files directly in a folder of this name, at any depth.
         """
         rows = self._rows.execute(
@@ -86,7 +85,6 @@ class TarIndex:
 
     def level(self, *, after: str = "", prefix: str = "", limit: int) -> list[TarMember | str]:
         """List one level below ``prefix``: files, and folders as paths that end with a slash, in the order of `page`.
-
         ``after`` is the path of the last file or folder on the previous page.
         """
         found: list[TarMember | str] = []
@@ -107,18 +105,8 @@ class TarIndex:
 
 
 def write_index(tar: str | os.PathLike[str], place: str | os.PathLike[str]) -> int:
-    """Check a tar and write its index.
-
-    Args:
-        tar: The path of the tar.
-        place: The path of the index.
-
-    Returns:
-        The number of files.
-
-    Raises:
-        ArchiveError: The file is not a complete tar, has links, devices or sparse files, or has paths that lead out of
-            its folder or occur twice.
+    """Check a tar, write its index to ``place``, and return the number of files. Raises `ArchiveError` if the file is
+    not a complete tar, has links, devices or sparse files, or has paths that lead out of its folder or occur twice.
     """
     with suppress(FileNotFoundError):
         os.unlink(place)
@@ -167,9 +155,8 @@ class TarEntry(NamedTuple):
 
 
 def entries(file: IO[bytes]) -> Iterator[TarEntry]:
-    """The files and folders of a tar, in their order, without the folder that has them all.
-
-    Raises `ArchiveError` as `write_index`, but not for paths that come twice.
+    """The files and folders of a tar, in their order, without the folder that has them all. Raises `ArchiveError` as
+    `write_index`, but not for paths that come twice.
     """
     descriptor, end = file.fileno(), 0
     length = os.fstat(descriptor).st_size
@@ -203,9 +190,8 @@ def _packed(file: IO[bytes]) -> str:
 
 
 def _path_of(header: Header) -> str:
-    """The path of a file or folder in a tar; empty for the top folder.
-
-    Raises `ArchiveError` for other members, and for paths that lead out of the top folder.
+    """The path of a file or folder in a tar; empty for the top folder. Raises `ArchiveError` for other members, and for
+    paths that lead out of the top folder.
     """
     name = header.name.decode("utf-8", "surrogateescape")
     while name.startswith("./"):

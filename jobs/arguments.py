@@ -49,7 +49,6 @@ def parse(
     lone: str | None = None,
 ) -> tuple[P, argparse.Namespace]:
     """Parse a command line, and print the tables and every default with its origin. Exits with 2 if it is wrong.
-
     Options that are ``needed`` and missing come from ``spark.imagestrata.NAME``. Each maps to the options that are
     configured together with it: a configured source also has the configured split folders, a source from the command
     line does not. ``usual`` gives the built-in defaults to print. ``check`` is called before the configuration is read,

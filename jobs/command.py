@@ -39,11 +39,9 @@ def execute(
     needs_cassandra: bool = True,
     has_events: bool = True,
 ) -> R:
-    """Start a session, run ``work(spark, plan=plan)``, print the last line, and return the report.
-
-    With ``needs_cassandra``, the cluster is printed, and a cluster that `imagestrata up` started must run.
-    ``has_events`` sends OpenLineage events. Raises `EtlError` if Spark fails or a library is missing, or as ``work``
-    does.
+    """Start a session, run ``work(spark, plan=plan)``, print the last line, and return the report. With
+    ``needs_cassandra``, the cluster is printed, and a cluster that `imagestrata up` started must run. ``has_events``
+    sends OpenLineage events. Raises `EtlError` if Spark fails or a library is missing, or as ``work`` does.
     """
     with _progress_on_stderr(), _explained_failures():
         with interrupted_afterwards():
@@ -95,7 +93,6 @@ def _explained_failures() -> Iterator[None]:
 
 def _session(name: str, *, needs_cassandra: bool) -> tuple["SparkSession", str]:
     """A session that hides secrets in its logs, and where Cassandra's address comes from; the running session, if any.
-
     Raises `EtlError`.
     """
     from pyspark import SparkContext
@@ -115,10 +112,9 @@ def _session(name: str, *, needs_cassandra: bool) -> tuple["SparkSession", str]:
 
 
 def locate(conf: "SparkConf", node: LocalNode | None, *, needs_cassandra: bool = True) -> str:
-    """Set Cassandra's address if the configuration has none: that of the local node, else 127.0.0.1 port 9042.
-
-    Returns the end of a line that names the address: where it comes from. Raises `UnreachableError` if the local node
-    has ended, or executors on other machines would not reach it.
+    """Set Cassandra's address if the configuration has none: that of the local node, else 127.0.0.1 port 9042. Returns
+    the end of a line that names the address: where it comes from. Raises `UnreachableError` if the local node has
+    ended, or executors on other machines would not reach it.
     """
     if conf.get(HOST) or conf.get(PORT):
         conf.set(HOST, conf.get(HOST) or "127.0.0.1").set(PORT, conf.get(PORT) or "9042")

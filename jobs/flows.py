@@ -19,18 +19,8 @@ if TYPE_CHECKING:
 
 
 def events_of(spark: "SparkSession", *, name: str, plan: object | None) -> RunEvents:
-    """The events of a run of a job, as ``spark.imagestrata.openlineage`` says.
-
-    Args:
-        spark: The session.
-        name: The name of the job.
-        plan: Its plan; None for a run that writes nothing, which has no events.
-
-    Returns:
-        The events; none are sent if the setting is empty.
-
-    Raises:
-        EtlError: The setting is not valid, or the client is not installed.
+    """The events of a run of a job, as ``spark.imagestrata.openlineage`` says; none if the setting is empty or the plan
+    is None. Raises `EtlError` if the setting is not valid, or the client is not installed.
     """
     target = (spark.conf.get(SETTING, None) or None) if plan is not None else None
     host = (spark.conf.get("spark.cassandra.connection.host", None) or "127.0.0.1").partition(",")[0].strip()

@@ -32,9 +32,8 @@ def not_installed(error: ModuleNotFoundError) -> str:
 
 
 def spark_error(error: Exception) -> str:
-    """One line for an error of Spark: our own message if an executor raised it, else the innermost cause.
-
-    If that is a traceback of a Python worker, its last line is shown.
+    """One line for an error of Spark: our own message if an executor raised it, else the innermost cause. If that is a
+    traceback of a Python worker, its last line is shown.
     """
     text = str(error)
     if "JAVA_GATEWAY_EXITED" in text:

@@ -10,13 +10,8 @@ _SEQUENCE = re.compile(r"[0-9]{1,18}")
 
 @dataclass(frozen=True, slots=True)
 class AsOf:
-    """A point in the history of a metadata table. One of the attributes other than ``text`` is set.
-
-    Attributes:
-        text: What the user wrote.
-        sequence: The number of a run.
-        ingest_id: The id of an ingest.
-        time: A time, with its offset from UTC.
+    """A point in the history of a metadata table, as the user wrote it: the number of a run, an ingest id or a time
+    with its offset from UTC. One of them is set.
     """
 
     text: str
@@ -26,16 +21,8 @@ class AsOf:
 
     @classmethod
     def parse(cls, text: str) -> "AsOf":
-        """Parse the number of a run, an ingest id, or a time in ISO 8601, in UTC unless it has an offset.
-
-        Args:
-            text: The text, such as ``12`` or ``2026-03-01T12:00``.
-
-        Returns:
-            The point.
-
-        Raises:
-            ValueError: The text is none of these.
+        """Parse the number of a run, an ingest id, or a time in ISO 8601, in UTC unless it has an offset. Raises
+        ValueError.
         """
         text = text.strip()
         if _SEQUENCE.fullmatch(text):

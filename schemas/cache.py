@@ -21,10 +21,9 @@ NAME = "cache.json"
 
 @dataclass(frozen=True, slots=True)
 class CacheManifest:
-    """The contents of a metadata cache and the tables that they come from.
-
-    ``fingerprint`` covers the ids and labels of all rows, in any order. ``created`` is in ISO 8601, UTC.
-    ``features``, ``label_view``, ``as_of``, ``sequence`` and ``unfinished`` are as in a split manifest.
+    """The contents of a metadata cache and the tables that they come from. ``fingerprint`` covers the ids and labels of
+    all rows, in any order. ``created`` is in ISO 8601, UTC. ``features``, ``label_view``, ``as_of``, ``sequence`` and
+    ``unfinished`` are as in a split manifest.
     """
 
     data_table: str

@@ -62,11 +62,9 @@ def check_path(path: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetVersion:
-    """One version of a dataset; it never changes.
-
-    ``kind`` is ``file`` or ``folder``. For a folder, ``bytes`` and ``sha256`` are those of the uploaded tar.
-    ``filename`` is the file name of downloads. ``by`` is the name of the token that uploaded the version.
-    ``card`` describes the contents: images, classes, splits.
+    """One version of a dataset; it never changes. ``kind`` is ``file`` or ``folder``. For a folder, ``bytes`` and
+    ``sha256`` are those of the uploaded tar. ``filename`` is the file name of downloads. ``by`` is the name of the
+    token that uploaded the version. ``card`` describes the contents: images, classes, splits.
     """
 
     number: int

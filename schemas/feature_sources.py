@@ -104,10 +104,8 @@ FeatureSource = Builtin | Python | Onnx | Sql | Labels
 
 
 def parse_source(text: str) -> FeatureSource:
-    """Parse a stored text: the inverse of ``str``. Raises `SchemaError`.
-
-    Also parses ``MODULE:FUNCTION`` and ``onnx:FILE``, as people write them in files of definitions: registries may have
-    the former.
+    """Parse a stored text: the inverse of ``str``. Raises `SchemaError`. Also parses ``MODULE:FUNCTION`` and
+    ``onnx:FILE``, as people write them in files of definitions: registries may have the former.
     """
     kind, _, rest = text.partition(":")
     first, _, second = rest.partition(":")
@@ -131,17 +129,8 @@ def parse_source(text: str) -> FeatureSource:
 
 
 def parse_typed(text: str, *, preprocess: Preprocess) -> Python | Onnx | Sql:
-    """Parse a source as users write it.
-
-    Args:
-        text: ``MODULE:FUNCTION``, ``onnx:FILE`` or ``sql:EXPRESSION``.
-        preprocess: How images become the input of a model.
-
-    Returns:
-        The source.
-
-    Raises:
-        SchemaError: The text is nothing of this.
+    """Parse a source as users write it: ``MODULE:FUNCTION``, ``onnx:FILE`` (for which ``preprocess`` says how images
+    become its input) or ``sql:EXPRESSION``. Raises `SchemaError`.
     """
     kind, _, rest = text.partition(":")
     match kind:

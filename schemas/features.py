@@ -93,27 +93,17 @@ class ViewName:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureView:
-    """The definition of a feature view. It never changes; another definition is another version.
-
-    Attributes:
-        name: The name.
-        version: The version, from 1.
-        fields: The type of each field, by name.
-        source: How values are made.
-        digest: The SHA-256 of the code, model, expression or file, in hexadecimal.
-        ttl: Seconds after its computation when a value is too old to be used; None if values are kept.
-        sequence: For a version of a label view, the run that wrote it: all versions are in one table, see `column`.
-        uses: For an on-demand view, the views whose fields its expression has, with their versions.
-    """
+    """The definition of a feature view. It never changes; another definition is another version."""
 
     name: str
     version: int
-    fields: Mapping[str, str]
+    fields: Mapping[str, str]  # the type of each field
     source: FeatureSource
-    digest: str
-    ttl: int | None = None
+    digest: str  # SHA-256 of the code, model, expression or file
+    ttl: int | None = None  # seconds after its computation when a value is too old to be used
+    # of a label view: the run that wrote this version; all versions are in one table, see `column`
     sequence: int | None = None
-    uses: tuple[str, ...] = ()
+    uses: tuple[str, ...] = ()  # of an on-demand view: the views whose fields its expression has, with their versions
     format: int = field(default=FORMAT)
 
     def __post_init__(self) -> None:
@@ -142,16 +132,8 @@ class FeatureView:
         return f"{self.name}@v{self.version}"
 
     def table_of(self, metadata: TableName) -> TableName:
-        """The table of this view's values for the images of a metadata table.
-
-        Args:
-            metadata: The metadata table.
-
-        Returns:
-            The table, in the same keyspace.
-
-        Raises:
-            IdentifierError: The name would be too long for Cassandra.
+        """The table of this view's values for the images of a metadata table. Raises `IdentifierError` for a name that
+        is too long.
         """
         return metadata.derived(f"_{self.name}" + (f"_v{self.version}" if self.sequence is None else ""))
 
@@ -170,16 +152,8 @@ class FeatureView:
         return None if length is None else (name, length)
 
     def index_table_of(self, metadata: TableName) -> TableName:
-        """The table of the vectors that are indexed, if there is an index.
-
-        Args:
-            metadata: The metadata table.
-
-        Returns:
-            The table, in the same keyspace.
-
-        Raises:
-            IdentifierError: The name would be too long for Cassandra.
+        """The table of the vectors that are indexed, if there is an index. Raises `IdentifierError` for a name that is
+        too long.
         """
         return metadata.derived(f"_{self.name}_v{self.version}_index", longest=MAX_NAME - len("_ann"))
 

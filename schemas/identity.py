@@ -17,15 +17,9 @@ VECTORS: tuple[tuple[str, bytes, bytes, str], ...] = (
 
 
 def image_id(dataset: str, or_split: bytes, path: bytes) -> uuid.UUID:
-    """Return the id of one image: the UUIDv5 (RFC 9562, SHA-1) of ``dataset NUL or_split NUL path``.
-
-    Args:
-        dataset: The name of the dataset.
-        or_split: The raw bytes of the split folder's name on disk; empty if the tree has no split folders.
-        path: The raw bytes of the path relative to ``DIR/SPLIT``, with ``/`` between its parts. It is not normalised.
-
-    Returns:
-        The id.
+    """The id of one image: the UUIDv5 (RFC 9562, SHA-1) of ``dataset NUL or_split NUL path``. ``or_split`` is the raw
+    bytes of the split folder's name, empty without split folders; ``path`` is those of the path relative to
+    ``DIR/SPLIT``, with ``/`` between its parts, not normalised.
     """
     name = b"\0".join((dataset.encode(), or_split, path))
     digest = hashlib.sha1(NAMESPACE.bytes + name, usedforsecurity=False).digest()
@@ -33,14 +27,8 @@ def image_id(dataset: str, or_split: bytes, path: bytes) -> uuid.UUID:
 
 
 def image_ids(dataset: str, or_split: bytes) -> Callable[[bytes], bytes]:
-    """Make `image_id` for many images of one split.
-
-    Args:
-        dataset: The name of the dataset.
-        or_split: The raw bytes of the split folder's name on disk; empty if the tree has no split folders.
-
-    Returns:
-        A function that takes the raw bytes of a path and returns the 16 big-endian bytes of its id.
+    """Make `image_id` for many images of one split: a function from the raw bytes of a path to the 16 big-endian bytes
+    of its id.
     """
     begun = hashlib.sha1(NAMESPACE.bytes + b"\0".join((dataset.encode(), or_split, b"")), usedforsecurity=False)
 

@@ -22,12 +22,7 @@ NAMES = (NAME, "manifest.json")
 
 @dataclass(frozen=True, slots=True)
 class SplitFile:
-    """One Parquet file of a split.
-
-    Attributes:
-        path: Its path, relative to the split folder.
-        rows: Its number of rows.
-    """
+    """One Parquet file of a split: its path, relative to the split folder, and its number of rows."""
 
     path: str
     rows: int
@@ -40,44 +35,29 @@ class SplitFile:
 
 @dataclass(frozen=True, slots=True)
 class SplitPart:
-    """One split of a folder.
-
-    Attributes:
-        index: Its number, from 0.
-        rows: Its number of rows.
-        counts: Rows by class number.
-        fingerprint: 64 hexadecimal digits that identify the rows and their order.
-        files: Its Parquet files.
-    """
+    """One split of a folder, with its rows by class number."""
 
     index: int
     rows: int
     counts: Mapping[int, int]
-    fingerprint: str
+    fingerprint: str  # 64 hexadecimal digits that identify the rows and their order
     files: tuple[SplitFile, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class FeaturePart:
-    """The values of a feature view for one split.
-
-    Attributes:
-        fingerprints: By field, 64 hexadecimal digits that identify its values and the split that they belong to.
-        files: The Parquet files, with ``position`` and the fields. They have as many rows as the split.
+    """The values of a feature view for one split. The files have ``position`` and the fields, and as many rows as the
+    split.
     """
 
-    fingerprints: Mapping[str, str]
+    fingerprints: Mapping[str, str]  # by field; they identify its values and the split that they belong to
     files: tuple[SplitFile, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class StoredFeature:
-    """A feature view whose values are beside the splits.
-
-    Attributes:
-        view: Its name and version, such as ``embedding@v1``.
-        fields: The type of each field, by name.
-        splits: Its values for each split, in the order of the splits.
+    """A feature view, such as ``embedding@v1``, whose values are beside the splits, in their order. ``fields`` has the
+    type of each field.
     """
 
     view: str
@@ -87,70 +67,39 @@ class StoredFeature:
 
 @dataclass(frozen=True, slots=True)
 class StoredGroups:
-    """The groups of the images of splits, which count even if images are deleted later.
+    """The groups of the images of splits, which count even if images are deleted later."""
 
-    Attributes:
-        column: The column of the metadata table that groups images.
-        kind: Its type in Spark SQL, such as ``string``.
-        splits: For each split, in their order, the Parquet files with ``group``: the xxhash64 of each of its groups.
-    """
-
-    column: str
-    kind: str
-    splits: tuple[tuple[SplitFile, ...], ...]
+    column: str  # of the metadata table
+    kind: str  # the column's type in Spark SQL, such as ``string``
+    splits: tuple[tuple[SplitFile, ...], ...]  # by split, files with ``group``: the xxhash64 of each of its groups
 
 
 @dataclass(frozen=True, slots=True)
 class SplitManifest:
-    """The contents of a split folder, and how it was made.
-
-    Attributes:
-        data_table: The table of the images, as ``keyspace.table``.
-        metadata_table: The table of their metadata.
-        columns: The names of the id, label and data columns.
-        label_type: "int" for class numbers, "blob" for masks, "multi" for label arrays, "none".
-        num_classes: One more than the largest class number: the number of a classifier's outputs.
-        class_names: Names by class number. Some may be missing, if the tables do not have them.
-        seed: The seed of the split.
-        options: The options of the job, verbatim.
-        splits: The splits.
-        created: When it was made, ISO 8601, UTC.
-        code_version: The version of the software.
-        has_position: Whether the files have positions. If not, readers compute them: the rank of each row by (xxhash64
-            of the id, seeded with ``seed``; id).
-        warnings: What the job warned about.
-        features: The feature views that options of the job named, with their versions.
-        stored_features: The feature views whose values are in ``_features/``.
-        label_view: The version of the label view that the labels come from; None for those of the metadata table.
-        expires: When the first images expire (``ingest.py --ttl``), ISO 8601, UTC; None if none do.
-        as_of: The run whose images and labels the split has; None for the newest ones.
-        sequence: The newest run on the metadata table when it was read; None if no run was recorded.
-        unfinished: Runs up to ``sequence`` that could still write images.
-        groups: The groups of the images, which are in ``_groups/``; None if they were not kept together.
-        format: The format version.
-    """
+    """The contents of a split folder, and how it was made."""
 
     data_table: str
     metadata_table: str
     columns: Columns
-    label_type: str
-    num_classes: int
-    class_names: Mapping[int, str]
+    label_type: str  # "int" for class numbers, "blob" for masks, "multi" for label arrays, "none"
+    num_classes: int  # one more than the largest class number: the number of a classifier's outputs
+    class_names: Mapping[int, str]  # some may be missing, if the tables do not have them
     seed: int
-    options: Mapping[str, Any]
+    options: Mapping[str, Any]  # of the job, verbatim
     splits: tuple[SplitPart, ...]
-    created: str
+    created: str  # ISO 8601, UTC
     code_version: str
+    # without positions, readers compute the rank by (xxhash64 of the id, seeded with ``seed``; id)
     has_position: bool = True
     warnings: tuple[str, ...] = ()
-    features: tuple[str, ...] = ()
-    label_view: str | None = None
-    expires: str | None = None
-    as_of: int | None = None
-    sequence: int | None = None
-    unfinished: tuple[int, ...] = ()
-    stored_features: tuple[StoredFeature, ...] = ()
-    groups: StoredGroups | None = None
+    features: tuple[str, ...] = ()  # the feature views that options of the job named, with their versions
+    label_view: str | None = None  # the version that the labels come from; None for those of the metadata table
+    expires: str | None = None  # when the first images expire (``ingest.py --ttl``), ISO 8601, UTC
+    as_of: int | None = None  # the run whose images and labels the split has; None for the newest ones
+    sequence: int | None = None  # the newest run on the metadata table when it was read
+    unfinished: tuple[int, ...] = ()  # runs up to ``sequence`` that could still write images
+    stored_features: tuple[StoredFeature, ...] = ()  # the feature views whose values are in ``_features/``
+    groups: StoredGroups | None = None  # in ``_groups/``; None if they were not kept together
     format: int = field(default=FORMAT)
 
     def to_json(self) -> str:
@@ -159,18 +108,8 @@ class SplitManifest:
 
     @classmethod
     def from_json(cls, text: str, *, place: str) -> "SplitManifest":
-        """Read a manifest.
-
-        Args:
-            text: The JSON text.
-            place: The address of the file, for messages.
-
-        Returns:
-            The manifest.
-
-        Raises:
-            FormatVersionError: The format is newer.
-            SchemaError: The text is not a manifest.
+        """Read a manifest; messages name its ``place``. Raises `FormatVersionError` if its format is newer,
+        `SchemaError` if it is none.
         """
         return parsed(text, cls._read, what="split manifest", place=place, newest=FORMAT)
 

@@ -19,54 +19,30 @@ SUFFIX = ".lineage.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainedImages:
-    """The images of training or validation.
+    """The images of training or validation, and where they come from."""
 
-    Attributes:
-        kind: Where they came from: ``split`` (a row list too), ``shards`` or ``folders``.
-        address: The split, row list, folder of shards or folder of images.
-        index: The number of the split in its folder.
-        fingerprint: The fingerprint of the split or shards.
-        rows: The number of images.
-        data_table: The table of the images; empty if they are files.
-        metadata_table: The table of their metadata; empty if it is not known.
-    """
-
-    kind: str
+    kind: str  # ``split`` (a row list too), ``shards`` or ``folders``
     address: str
-    index: int
+    index: int  # the number of the split in its folder
     fingerprint: str
     rows: int
-    data_table: str = ""
-    metadata_table: str = ""
+    data_table: str = ""  # empty if the images are files
+    metadata_table: str = ""  # empty if it is not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRecord:
-    """The record of a checkpoint.
+    """The record of a checkpoint. What is not known is empty or None."""
 
-    Attributes:
-        checkpoint: The file name of the checkpoint, in the folder of this record.
-        sha256: The SHA-256 of the checkpoint, in hexadecimal.
-        arch: The name of the model; empty if it is not known.
-        classes: The number of classes of its images.
-        seed: The seed of the training; None if it is not known.
-        epochs: The number of epochs that were asked for; None if it is not known.
-        epoch: The number of complete epochs that the checkpoint has seen; None if it is not known.
-        images: The images by use: ``training`` and ``validation``.
-        created: When it was written, ISO 8601, UTC.
-        code_version: The version of the software.
-        format: The format version.
-    """
-
-    checkpoint: str
+    checkpoint: str  # a file name in the folder of this record
     sha256: str
     arch: str
     classes: int
     seed: int | None
-    epochs: int | None
-    epoch: int | None
-    images: Mapping[str, TrainedImages]
-    created: str
+    epochs: int | None  # that were asked for
+    epoch: int | None  # complete epochs that the checkpoint has seen
+    images: Mapping[str, TrainedImages]  # by use: ``training`` and ``validation``
+    created: str  # ISO 8601, UTC
     code_version: str
     format: int = field(default=FORMAT)
 

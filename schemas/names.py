@@ -12,13 +12,8 @@ _JOINERS = "\u200c\u200d"
 
 
 def hidden_character(name: str) -> str | None:
-    """Find the first character of a name that the rule refuses.
-
-    Args:
-        name: A name, or a path of names.
-
-    Returns:
-        The character as ``U+202E``; None if the name is allowed.
+    """The first character of a name, or of a path of names, that the rule refuses, as ``U+202E``; None if the name is
+    allowed.
     """
     if name.isprintable():
         return None

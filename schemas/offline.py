@@ -15,13 +15,8 @@ NAME = "_features.json"
 
 @dataclass(frozen=True, slots=True)
 class OfflineView:
-    """The values of one feature view.
-
-    Attributes:
-        view: Its name and version, such as ``embedding@v1``.
-        fields: The type of each field, by name.
-        rows: The number of images that have values.
-        files: The Parquet files.
+    """The values of one feature view, such as ``embedding@v1``. ``fields`` has the type of each field, ``rows`` the
+    number of images that have values.
     """
 
     view: str
@@ -32,19 +27,11 @@ class OfflineView:
 
 @dataclass(frozen=True, slots=True)
 class OfflineManifest:
-    """The contents of a folder of features.
+    """The contents of a folder of features."""
 
-    Attributes:
-        metadata_table: The metadata table of the images, as ``keyspace.table``.
-        views: The feature views.
-        created: When they were written, ISO 8601, UTC.
-        code_version: The version of the software.
-        format: The format version.
-    """
-
-    metadata_table: str
+    metadata_table: str  # of the images, as ``keyspace.table``
     views: tuple[OfflineView, ...]
-    created: str
+    created: str  # ISO 8601, UTC
     code_version: str
     format: int = field(default=FORMAT)
 

@@ -14,21 +14,9 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 def parsed(text: str, read: Callable[[dict[str, Any]], T], *, what: str, place: str, newest: int) -> T:
-    """Parse a manifest.
-
-    Args:
-        text: The JSON text.
-        read: Makes the manifest from the JSON object.
-        what: The kind of manifest, for error messages.
-        place: The path or address of the manifest, for error messages.
-        newest: The newest format version that can be read.
-
-    Returns:
-        What ``read`` returns.
-
-    Raises:
-        FormatVersionError: The manifest has a newer format.
-        SchemaError: The text is not such a manifest.
+    """Parse a manifest by ``read``, which makes it from the JSON object. Messages name the kind of manifest and its
+    place. Raises `FormatVersionError` if its format is newer than the newest that can be read, `SchemaError` if the
+    text is not such a manifest.
     """
     try:
         found = json.loads(text)
@@ -51,17 +39,8 @@ def parsed(text: str, read: Callable[[dict[str, Any]], T], *, what: str, place: 
 
 
 def check_digest(text: object, digits: int = 64) -> str:
-    """Check a fingerprint or checksum, which caches use as a file name.
-
-    Args:
-        text: The text.
-        digits: The number of its hexadecimal digits.
-
-    Returns:
-        The text, unchanged.
-
-    Raises:
-        SchemaError: It is another value, or has another length.
+    """Return a fingerprint or checksum of so many hexadecimal digits, which caches use as a file name. Raises
+    `SchemaError` for any other value.
     """
     if not isinstance(text, str) or len(text) != digits or not _DIGEST.fullmatch(text):
         raise SchemaError(f"Wanted {digits} digits of 0-9 and a-f as fingerprint. Found: {str(text)[:100]!r}")

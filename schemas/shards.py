@@ -26,10 +26,9 @@ _SHARD_NAME = re.compile(r"(?!\.)[^/\\\x00-\x1f\x7f]+")  # of a file beside the 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Consecutive samples of a shard that are read together: their number, size in bytes and XXH3-128 hash.
-
-    XXH3 detects truncated, swapped or damaged bytes in a tenth of the time that SHA-256 takes, so every read is
-    checked. The shard's SHA-256 is there for cryptographic checks.
+    """Consecutive samples of a shard that are read together: their number, size in bytes and XXH3-128 hash. XXH3
+    detects truncated, swapped or damaged bytes in a tenth of the time that SHA-256 takes, so every read is checked. The
+    shard's SHA-256 is there for cryptographic checks.
     """
 
     samples: int
@@ -50,13 +49,11 @@ class Shard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardManifest:
-    """The contents of a folder of shards and how it was made.
-
-    Samples are numbered through all shards in order; the key of a sample is its number. ``num_classes`` is one more
-    than the largest class number. ``counts`` has the number of samples of each class number; it is empty if there are
-    no class numbers. ``fingerprint`` is computed from the shards' contents. ``source_fingerprint`` identifies the
-    images that went in: the fingerprint of the split, or one of ids, labels and sizes. ``options`` are the job's
-    options.
+    """The contents of a folder of shards and how it was made. Samples are numbered through all shards in order; the key
+    of a sample is its number. ``num_classes`` is one more than the largest class number. ``counts`` has the number of
+    samples of each class number; it is empty if there are no class numbers. ``fingerprint`` is computed from the
+    shards' contents. ``source_fingerprint`` identifies the images that went in: the fingerprint of the split, or one of
+    ids, labels and sizes. ``options`` are the job's options.
     """
 
     samples: int
@@ -88,9 +85,8 @@ class ShardManifest:
 
     @classmethod
     def from_json(cls, text: str, *, place: str) -> "ShardManifest":
-        """Read a manifest; error messages name ``place``.
-
-        Raises `FormatVersionError` for a newer format, and `SchemaError` for other text and for inconsistent numbers.
+        """Read a manifest; error messages name ``place``. Raises `FormatVersionError` for a newer format, and
+        `SchemaError` for other text and for inconsistent numbers.
         """
         manifest = parsed(text, cls._read, what="manifest of shards", place=place, newest=FORMAT)
         manifest._check(place)

@@ -78,23 +78,11 @@ class TableName:
         return f"{self.keyspace}.{self.table}"
 
     def derived(self, suffix: str, *, longest: int = MAX_NAME) -> "TableName":
-        """The name of a table that belongs to this one: its name with a suffix.
-
-        A name that is too long is cut, and has a digest of the whole name before the suffix: the tables of earlier
-        versions may have longer names than new ones.
-
-        Args:
-            suffix: What the name ends with: ``_history``.
-            longest: The most characters in the name.
-
-        Returns:
-            The name, in the same keyspace.
-
-        Raises:
-            IdentifierError: The suffix itself is too long.
+        """The name of a table that belongs to this one: its name with a suffix such as ``_history``. Raises
+        `IdentifierError` if the suffix itself is too long.
         """
         whole = f"{self.table}{suffix}"
-        if len(whole) > longest:
+        if len(whole) > longest:  # cut, with a digest: tables of earlier versions may have longer names than new ones
             room = longest - len(suffix) - _DIGITS - 1
             if room < 1:
                 raise IdentifierError(
@@ -153,45 +141,19 @@ class Replication:
 
 
 def create_keyspace(keyspace: str, replication: Replication) -> str:
-    """Return the statement that creates a keyspace unless it exists.
-
-    Args:
-        keyspace: The name of the keyspace.
-        replication: The number of replicas in each datacenter.
-
-    Returns:
-        A CQL statement.
-    """
+    """The statement that creates a keyspace unless it exists."""
     return _definition("keyspace", keyspace=check_keyspace(keyspace), replication=replication.cql)
 
 
 def create_data(table: TableName, columns: Columns, *, label_type: LabelType = "int") -> str:
-    """Return the statement that creates a data table unless it exists.
-
-    Args:
-        table: The table.
-        columns: The names of its columns.
-        label_type: One of `LABEL_TYPES`.
-
-    Returns:
-        A CQL statement.
-    """
+    """The statement that creates a data table unless it exists."""
     kind = _DATA_LABELS[label_type]
     label = columns.label if kind else None
     return _definition("data", table=table.quoted, id=columns.id, label=label, label_type=kind, data=columns.data)
 
 
 def create_metadata(table: TableName, columns: Columns, *, label_type: LabelType = "int") -> str:
-    """Return the statement that creates a metadata table unless it exists.
-
-    Args:
-        table: The table.
-        columns: The names of its columns.
-        label_type: One of `LABEL_TYPES`.
-
-    Returns:
-        A CQL statement.
-    """
+    """The statement that creates a metadata table unless it exists."""
     labels = "labels" if label_type == "multi" else None
     return _definition("metadata", table=table.quoted, id=columns.id, label=columns.label, labels=labels)
 
@@ -232,28 +194,16 @@ def create_history(metadata: TableName) -> str:
 
 
 def create_feature_values(table: TableName, fields: Mapping[str, str]) -> str:
-    """Return the statement that creates the table of a feature view's values unless it exists.
-
-    Args:
-        table: The table.
-        fields: The CQL type of each field, by name.
-
-    Returns:
-        A CQL statement.
+    """The statement that creates the table of a feature view's values unless it exists. ``fields`` has their CQL
+    types.
     """
     columns = ",\n    ".join(f'"{check_column(name)}" {kind}' for name, kind in fields.items())
     return _definition("feature_values", table=table.quoted, fields=columns)
 
 
 def create_label_values(table: TableName, column: str) -> str:
-    """Return the statement that creates the table of a label view's labels unless it exists.
-
-    Args:
-        table: The table.
-        column: The column of the first version.
-
-    Returns:
-        A CQL statement.
+    """The statement that creates the table of a label view's labels, with the column of the first version, unless it
+    exists.
     """
     return _definition("label_values", table=table.quoted, column=check_column(column))
 
@@ -264,28 +214,12 @@ def label_bucket(image: UUID) -> int:
 
 
 def add_label_column(table: TableName, column: str) -> str:
-    """Return the statement that adds the column of another version to a table of labels.
-
-    Args:
-        table: The table.
-        column: The column.
-
-    Returns:
-        A CQL statement.
-    """
+    """The statement that adds the column of another version to a table of labels."""
     return f'ALTER TABLE {table.quoted} ADD "{check_column(column)}" int'
 
 
 def create_vectors(table: TableName, length: int) -> str:
-    """Return the statement that creates a table of vectors unless it exists.
-
-    Args:
-        table: The table.
-        length: The number of values of a vector.
-
-    Returns:
-        A CQL statement.
-    """
+    """The statement that creates a table of vectors of this length unless it exists."""
     return _definition("vectors", table=table.quoted, length=str(int(length)))
 
 

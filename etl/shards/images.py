@@ -35,11 +35,10 @@ _COLUMNS = arrow_schema(SAMPLES).names
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Images:
-    """The images: ``samples`` has the columns of `SAMPLES`, and ``data`` if rows contain the image bytes.
-
-    ``bare`` has the same rows without ``data``, persisted. For ``access``, see `Listing`. ``fingerprint`` is that of a
-    split, else None. ``pictures`` and ``metadata_table`` are the tables that the images come from, if any. ``as_of``
-    is the run whose images they are, if they are not the newest ones. ``remarks`` are lines for the report.
+    """The images: ``samples`` has the columns of `SAMPLES`, and ``data`` if rows contain the image bytes. ``bare`` has
+    the same rows without ``data``, persisted. For ``access``, see `Listing`. ``fingerprint`` is that of a split, else
+    None. ``pictures`` and ``metadata_table`` are the tables that the images come from, if any. ``as_of`` is the run
+    whose images they are, if they are not the newest ones. ``remarks`` are lines for the report.
     """
 
     samples: DataFrame

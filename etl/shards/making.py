@@ -32,7 +32,6 @@ def make(
     pictures: PictureTable | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Run the task: it takes rows of `SAMPLES`, possibly with ``data``, and yields rows of `MADE` in the same order.
-
     Files that can only be read sequentially use one of the ``threads``.
     """
     rows = (row for batch in batches for row in listed_rows(batch))

@@ -79,9 +79,8 @@ class ShardOutput:
         content: Mapping[str, Any],
         options: Mapping[str, Any],
     ) -> tuple[ShardManifest, list[str]]:
-        """Publish the manifest, then remove what it replaces; return the manifest and remarks for the report.
-
-        Raises `OutputExistsError` if another run published first, `EtlError` if written shards are missing.
+        """Publish the manifest, then remove what it replaces; return the manifest and remarks for the report. Raises
+        `OutputExistsError` if another run published first, `EtlError` if written shards are missing.
         """
         manifest = manifest_of(shards, **content, counts=counts, seed=self._plan.seed, options=options)
         now = read_manifest(self._storage)

@@ -30,7 +30,6 @@ def position_order(rows: int) -> Column:
 @dataclass(frozen=True)
 class Packing:
     """The starts of shards: ``starts``, int64 ``(shards,)``, has the order of the first image of each, ascending.
-
     ``firsts``, int64 ``(shards + 1,)``, has the number of images before each shard, and then the number of all images.
     """
 
@@ -55,9 +54,8 @@ class Packing:
 
     @cached_property
     def ranges(self) -> Mapping[str, Sequence[int]]:
-        """The table of the join: ``bucket, low, high`` (inclusive), the ``shard`` and the ``key`` of its partition.
-
-        It has a row for each bucket that a shard overlaps; low and high are those of the whole shard.
+        """The table of the join: ``bucket, low, high`` (inclusive), the ``shard`` and the ``key`` of its partition. It
+        has a row for each bucket that a shard overlaps; low and high are those of the whole shard.
         """
         buckets = self._buckets(self.starts)
         keys = partition_keys(len(self.starts))

@@ -73,10 +73,9 @@ class ChosenSplit:
 def table_entries(
     table: MetadataTable, *, data: TableName, kind: LabelType, earlier: EarlierMetadata | None = None
 ) -> DataFrame:
-    """The images of a metadata table with the columns of `ENTRIES`, and ``label``. Their bytes are read by id.
-
-    With ``earlier``, they are those of an earlier run, with the column ``then``. Raises `TableError` for a table
-    without sizes; tables of an ingest have sizes.
+    """The images of a metadata table with the columns of `ENTRIES`, and ``label``. Their bytes are read by id. With
+    ``earlier``, they are those of an earlier run, with the column ``then``. Raises `TableError` for a table without
+    sizes; tables of an ingest have sizes.
     """
     columns = table.columns
     needed = [columns.id, "bytes", *([columns.label] if kind == "int" else [])]

@@ -38,9 +38,8 @@ DONE = ".done"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardOrder:
-    """The parameters of a task that writes shards. ``firsts`` has the number of images before each shard.
-
-    ``published`` has the SHA-256 of shards that the current manifest names, by name.
+    """The parameters of a task that writes shards. ``firsts`` has the number of images before each shard. ``published``
+    has the SHA-256 of shards that the current manifest names, by name.
     """
 
     address: str

@@ -45,15 +45,9 @@ def take_part(
 
 
 def take_top(rows: DataFrame, /, *, top: Top) -> DataFrame:
-    """The rows of each class with the highest values in a column.
-
-    Args:
-        rows: Rows with ``id``, ``label`` and the column.
-        top: The column, and which share or number of a class's rows to take. A share is rounded up.
-
-    Returns:
-        The rows. Of equal values, the ones with the smallest ids are taken. Rows without a value (null or NaN) count
-        towards the share but are never taken.
+    """The rows of each class with the highest values in a column of ``id, label`` and others. A share of a class is
+    rounded up; of equal values, the smallest ids are taken. Rows without a value (null or NaN) count towards the share
+    but are never taken.
     """
     value, place, most = ours("value"), ours("place"), ours("most")
     highest = column(top.column)
@@ -95,9 +89,8 @@ def stay(rows: DataFrame, /, *, old: DataFrame) -> DataFrame:
 
 
 def stay_together(rows: DataFrame, /, *, places: DataFrame) -> DataFrame:
-    """The rows with the split of their group as ``fixed``; -1 if a group has two.
-
-    ``places`` has ``group, fixed`` of all images whose split is given, also of those that take no part.
+    """The rows with the split of their group as ``fixed``; -1 if a group has two. ``places`` has ``group, fixed`` of
+    all images whose split is given, also of those that take no part.
     """
     wanted = (
         places.where(F.col("fixed").isNotNull())

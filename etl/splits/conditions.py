@@ -15,10 +15,9 @@ def check_condition(text: str) -> None:
 
 
 def meeting(rows: DataFrame, where: str) -> DataFrame:
-    """The rows that meet a condition. Use it inside a block of `etl.columns.exact_names`.
-
-    The case of names matters only if names of columns differ in nothing else. Raises `TableError` for a condition that
-    cannot be evaluated on these rows, or is not deterministic.
+    """The rows that meet a condition. Use it inside a block of `etl.columns.exact_names`. The case of names matters
+    only if names of columns differ in nothing else. Raises `TableError` for a condition that cannot be evaluated on
+    these rows, or is not deterministic.
     """
     wanted = f"Wanted a condition over the columns {', '.join(theirs(rows))} for --where."
     try:

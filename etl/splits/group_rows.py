@@ -39,11 +39,10 @@ def draw(seed: int) -> Column:
 
 
 def compose(rows: DataFrame, /, *, totals: DataFrame, labels: str | None) -> DataFrame:
-    """Make one row per group: ``group, need, lead, strata, counts``, and ``fixed`` if rows have it.
-
-    ``rows`` has ``group``, and ``stratum`` or several strata in the array ``labels``. ``totals`` has ``stratum,
-    total``. ``need`` is the largest part of a stratum that the group has, and ``lead`` that stratum. ``strata`` and
-    ``counts`` are parallel arrays.
+    """Make one row per group: ``group, need, lead, strata, counts``, and ``fixed`` if rows have it. ``rows`` has
+    ``group``, and ``stratum`` or several strata in the array ``labels``. ``totals`` has ``stratum, total``. ``need`` is
+    the largest part of a stratum that the group has, and ``lead`` that stratum. ``strata`` and ``counts`` are parallel
+    arrays.
     """
     if labels:
         several = F.concat(F.col(labels), F.array(F.lit(EVERY_IMAGE)))
@@ -91,9 +90,8 @@ def is_placed(*, step: int, sample: int, seed: int) -> Column:
 
 
 def send(groups: DataFrame, /, *, bounds: DataFrame, splits: int, seed: int) -> DataFrame:
-    """Groups with the ``split`` that their draw selects.
-
-    ``bounds`` has ``lead``, and ``bound_S`` for each split S but the last: draws below it go to S or to a split before.
+    """Groups with the ``split`` that their draw selects. ``bounds`` has ``lead``, and ``bound_S`` for each split S but
+    the last: draws below it go to S or to a split before.
     """
     passed = (F.col("draw") >= F.col(f"bound_{split}") for split in range(splits - 1))
     return (

@@ -11,7 +11,6 @@ WATCHED = {"exact duplicates": "sha256", "groups of the source": "group_id"}
 
 def count_leaks(assigned: DataFrame, /, *, column: str) -> DataFrame:
     """Make one row: ``known`` images with a value, ``leaks`` values in two or more splits, and ``images`` with these.
-
     ``assigned`` has ``split`` and the column. A null, empty or blank value is never shared.
     """
     by_value = (

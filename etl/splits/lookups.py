@@ -19,7 +19,6 @@ _OF_A_SPLIT, _IN_ALL, _LEAST = 200, 4_000, 20
 
 def draw_ids(rows: DataFrame, /, *, sizes: Sequence[int]) -> DataFrame:
     """Sample the ids of ``split, id``, about 200 of each split; the result has the column ``id``, each id once.
-
     ``sizes`` has the number of rows of each split. The sample depends only on the ids. Because it is taken by a hash of
     the id, it is spread over all partitions.
     """
@@ -33,18 +32,8 @@ def draw_ids(rows: DataFrame, /, *, sizes: Sequence[int]) -> DataFrame:
 def check_pictures(
     control: Control, ids: Sequence[bytes], *, data: TableName, metadata: TableName, columns: Columns
 ) -> None:
-    """Look up ids of a metadata table in its data table, by key and without reading images.
-
-    Args:
-        control: A connection.
-        ids: The ids, 16 bytes each.
-        data: The data table.
-        metadata: The metadata table that the ids come from.
-        columns: The column names of both tables.
-
-    Raises:
-        TableError: An id is missing. The message names the likely cause.
-        UnreachableError: Cassandra does not answer.
+    """Look up ids of a metadata table, 16 bytes each, in its data table, by key and without reading images. Raises
+    `TableError`, with the likely cause, if an id is missing.
     """
     check_columns(control, data, columns=[columns.id, columns.data])
     missing = _missing(control, data, key=columns.id, ids=sorted(ids), value=columns.data)

@@ -66,10 +66,9 @@ _CACHE = Kind(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metadata:
-    """The rows of a metadata table, ``id, label`` and others, and the properties of the tables.
-
-    ``label`` is -1 if labels are not class numbers. ``cache`` is the manifest of the cache that the rows come from,
-    until they have been compared with it.
+    """The rows of a metadata table, ``id, label`` and others, and the properties of the tables. ``label`` is -1 if
+    labels are not class numbers. ``cache`` is the manifest of the cache that the rows come from, until they have been
+    compared with it.
     """
 
     rows: DataFrame
@@ -102,9 +101,8 @@ class Metadata:
 
 
 def read_cache(spark: SparkSession, address: str, *, plan: SplitPlan) -> Metadata:
-    """Open a metadata cache, and check that its files are unchanged.
-
-    Raises `TableError` if there is no cache, the cache is of other tables than the plan's, or files were changed.
+    """Open a metadata cache, and check that its files are unchanged. Raises `TableError` if there is no cache, the
+    cache is of other tables than the plan's, or files were changed.
     """
     storage = Storage(address)
     try:
@@ -168,11 +166,9 @@ def _schema(storage: Storage, manifest: CacheManifest) -> StructType | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Tables:
-    """The tables of a plan, and what is read with their rows.
-
-    ``in_data`` is the type of the label in the data table, ``relabelled`` the versions of the label view that labels
-    come from, ``unused`` the label views that the plan does not use, ``half`` the images that are half deleted, and
-    ``ttls`` the times to live of ingests.
+    """The tables of a plan, and what is read with their rows. ``in_data`` is the type of the label in the data table,
+    ``relabelled`` the versions of the label view that labels come from, ``unused`` the label views that the plan does
+    not use, ``half`` the images that are half deleted, and ``ttls`` the times to live of ingests.
     """
 
     table: MetadataTable
@@ -277,9 +273,8 @@ class _Tables:
         )
 
     def usable(self, rows: DataFrame, *, address: str | None) -> tuple[DataFrame, tuple[str, ...]]:
-        """Copy rows to ``address`` if there is one, without images that are deleted or replaced; and warnings.
-
-        Raises `TableError` for ids that occur twice, and if a run replaces or removes images in the meantime.
+        """Copy rows to ``address`` if there is one, without images that are deleted or replaced; and warnings. Raises
+        `TableError` for ids that occur twice, and if a run replaces or removes images in the meantime.
         """
         told: tuple[str, ...] = ()
         earlier = self.earlier
@@ -304,7 +299,6 @@ class _Tables:
 
 def copy_table(spark: SparkSession, address: str | None, *, plan: SplitPlan, only: Sequence[str] | None) -> Metadata:
     """Copy a metadata table to Parquet files at ``address``, once: ids, labels, and the columns in ``only``, or all.
-
     Class names are copied too if no table lists them. Without an address, the rows are read from the table each time.
     Raises `TableError` for tables that are missing, empty or have other columns; `UnreachableError`.
     """
@@ -345,27 +339,16 @@ def _copied(rows: DataFrame, address: str) -> DataFrame:
 
 
 def expires_at(ttls: Mapping[str, int]) -> Column:
-    """When an image expires at the earliest, as the column `EXPIRES`; null for never.
-
-    Args:
-        ttls: The time to live of each ingest whose images expire, in seconds by ingest id.
-
-    Returns:
-        A column over ``ingest_id`` and ``ingested_at``.
+    """When an image expires at the earliest, as the column `EXPIRES`, from ``ingest_id`` and ``ingested_at``; null for
+    never. ``ttls`` has seconds by ingest id.
     """
     ttl = F.create_map(*(F.lit(value) for one in ttls.items() for value in one))[F.col("ingest_id")]
     return F.timestamp_seconds(F.unix_timestamp("ingested_at") + ttl).alias(EXPIRES)
 
 
 def first_expiry(rows: DataFrame, *, metadata: Metadata) -> tuple[int, str | None]:
-    """The images that expire, and when the first of them does (ISO 8601, UTC). Runs Spark if the table has any.
-
-    Args:
-        rows: The images of a split, with ``id``.
-        metadata: The metadata that they come from.
-
-    Returns:
-        The number of images, each once, and the time; None if there are none.
+    """The number of images that expire, each once, and when the first of them does (ISO 8601, UTC); None if there are
+    none. Runs Spark if the table has any.
     """
     if EXPIRES not in metadata.rows.columns:
         return 0, None

@@ -32,9 +32,8 @@ _REMOVED = 4_000
 
 
 def open_metadata(spark: SparkSession, *, plan: SplitPlan, aside: str | None) -> Metadata:
-    """Open the metadata of a plan, with the known class names. The tables are copied to ``aside`` once.
-
-    Without ``aside``, the tables are read directly, for a single count. Raises `TableError`, `OutputExistsError`,
+    """Open the metadata of a plan, with the known class names. The tables are copied to ``aside`` once. Without
+    ``aside``, the tables are read directly, for a single count. Raises `TableError`, `OutputExistsError`,
     `UnreachableError`.
     """
     if plan.metadata_in is not None:
@@ -65,21 +64,9 @@ def _belonging(spark: SparkSession, metadata: Metadata) -> Metadata:
 def check_sample(
     spark: SparkSession, rows: DataFrame, *, metadata: Metadata, sizes: Sequence[int], is_cached: bool = False
 ) -> list[str]:
-    """Look up a sample of the ids of ``split, id`` in the data table.
-
-    Args:
-        spark: The session, whose settings have the address of Cassandra.
-        rows: The images.
-        metadata: The metadata that they come from.
-        sizes: The number of rows of each split.
-        is_cached: Whether the metadata comes from a cache, which can be used without access to its Cassandra.
-
-    Returns:
-        A warning if nothing could be looked up.
-
-    Raises:
-        TableError: An image is missing.
-        UnreachableError: Cassandra does not answer, and the metadata is not cached.
+    """Look up a sample of the ids of ``split, id`` in the data table; a warning if that was not possible. A cache can
+    be used without access to its Cassandra. Raises `TableError` if an image is missing, `UnreachableError` if Cassandra
+    does not answer and the metadata is not cached.
     """
     data = metadata.data_table
     try:
@@ -131,10 +118,9 @@ def checked(metadata: Metadata) -> Metadata:
 
 
 def check_sums(metadata: Metadata, wanted: CacheManifest, summed: Sequence[Row]) -> None:
-    """Raise `TableError` if the rows of a cache were changed, or an id occurs twice.
-
-    ``summed`` has `etl.splits.metadata.sums` of parts of the rows, which together are all rows. Rows written to a cache
-    have no id twice: the table's key is the id, or repeated ids were counted.
+    """Raise `TableError` if the rows of a cache were changed, or an id occurs twice. ``summed`` has
+    `etl.splits.metadata.sums` of parts of the rows, which together are all rows. Rows written to a cache have no id
+    twice: the table's key is the id, or repeated ids were counted.
     """
     parts = [row.asDict() for row in summed]
     rows = sum(part["rows"] for part in parts)

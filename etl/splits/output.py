@@ -98,9 +98,8 @@ class SplitOutput:
         return self._folder.aside(name)
 
     def write(self, spark: SparkSession, rows: DataFrame, *, has_position: bool) -> DataFrame:
-        """Write rows of ``split, id, label`` and ``position`` aside; the rows that the files have now.
-
-        There is one file per task and split. The rows of a task need not be sorted by split.
+        """Write rows of ``split, id, label`` and ``position`` aside; the rows that the files have now. There is one
+        file per task and split. The rows of a task need not be sorted by split.
         """
         writer = rows.write.partitionBy("split").options(**_PARQUET)
         writer.parquet(self.aside("rows"))
@@ -224,10 +223,9 @@ def parts(
     plan: SplitPlan,
     label_type: str,
 ) -> tuple[SplitPart, ...]:
-    """Make the manifest's entries from the rows of `summarise`. A split without rows has an entry too.
-
-    ``files`` has the files by split, and ``counts`` the images by class and split if labels are not in the files.
-    Raises `EtlError` if positions are not 0..n-1, or if the footers of files have other numbers of rows than were read.
+    """Make the manifest's entries from the rows of `summarise`. A split without rows has an entry too. ``files`` has
+    the files by split, and ``counts`` the images by class and split if labels are not in the files. Raises `EtlError`
+    if positions are not 0..n-1, or if the footers of files have other numbers of rows than were read.
     """
     of_split: dict[int, list[Mapping[Any, Any]]] = defaultdict(list)
     for row in summary:

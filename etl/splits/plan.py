@@ -28,17 +28,8 @@ Balance = str | tuple[Fraction, ...] | tuple[tuple[str, Fraction], ...]
 
 
 def parse_numbers(text: str, *, what: str) -> tuple[Fraction, ...]:
-    """Parse numbers such as ``8,2`` or ``0.7,0.2,0.1`` exactly.
-
-    Args:
-        text: Numbers of 0 or more, with commas between them.
-        what: What the numbers are, for the error message.
-
-    Returns:
-        The numbers.
-
-    Raises:
-        ValueError: The text is not such a list.
+    """Parse numbers of 0 or more, such as ``8,2`` or ``0.7,0.2,0.1``, exactly. Raises ValueError, which calls them
+    ``what``.
     """
     items = [item.strip() for item in text.split(",")]
     if not all(_NUMBER.fullmatch(item) for item in items):

@@ -89,7 +89,6 @@ def add_positions(
     assigned: DataFrame, /, *, chunks: Chunks, starts: Sequence[int], keys: Sequence[int], seed: int
 ) -> DataFrame:
     """Add the rank 0..n-1 in the order of the split: ``split, id, label, position``; one sorted partition per chunk.
-
     ``starts`` has the number of rows of its split before each chunk, ``keys`` the `partition_keys` for all chunks.
     """
     row_in_chunk = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << _ROW_BITS) - 1))
@@ -114,9 +113,8 @@ def summarise(written: DataFrame, /) -> DataFrame:
 
 
 def fingerprint_sums(*columns: str) -> list[Column]:
-    """Aggregates for the sums of `formats.splits.fingerprint` over these columns: ``high0, low0, high1, low1``.
-
-    Halves are summed separately so that no sum overflows, with or without ANSI mode.
+    """Aggregates for the sums of `formats.splits.fingerprint` over these columns: ``high0, low0, high1, low1``. Halves
+    are summed separately so that no sum overflows, with or without ANSI mode.
     """
     hashes = [F.xxhash64(F.lit(seed).cast("long"), *columns) for seed in SUM_SEEDS]
     return [

@@ -147,17 +147,8 @@ def _write_groups(output: SplitOutput, dealt: Dealt, *, plan: SplitPlan, metadat
 
 
 def explain(spark: SparkSession, *, plan: SplitPlan) -> SplitReport:
-    """Compute what a split would be, from one count of the metadata. Writes nothing.
-
-    Args:
-        spark: The session.
-        plan: The options.
-
-    Returns:
-        The report, without fingerprints.
-
-    Raises:
-        EtlError: The split is not possible.
+    """Compute what a split would be, from one count of the metadata. Writes nothing. Raises `EtlError` if the split is
+    not possible.
     """
     started = time.monotonic()
     ratios = _ratios(plan)

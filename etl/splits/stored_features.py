@@ -18,15 +18,8 @@ _PARQUET = {"compression": "zstd", "parquet.enable.dictionary": "false", "parque
 
 
 def by_position(written: DataFrame, /, *, values: DataFrame, view: FeatureView) -> DataFrame:
-    """The values of a view for the images of splits: ``split, position`` and the fields, sorted in each partition.
-
-    Args:
-        written: The splits: ``split, id, position``.
-        values: ``id`` and the fields, one row for each image.
-        view: The view.
-
-    Returns:
-        A row for each image of each split.
+    """The values of a view for each image of splits, ``split, id, position``: ``split, position`` and the fields,
+    sorted in each partition.
     """
     width = sum(4 * (vector_length(kind) or 2) for kind in view.fields.values())
     chunk = F.floor(F.col("position") / max(1, _FILE_BYTES // width))
@@ -40,16 +33,8 @@ def by_position(written: DataFrame, /, *, values: DataFrame, view: FeatureView) 
 
 
 def write_values(spark: SparkSession, rows: DataFrame, *, view: FeatureView, address: str) -> list[Row]:
-    """Write rows of `by_position` to Parquet files, read them back, and sum them up by split.
-
-    Args:
-        spark: The session.
-        rows: The rows.
-        view: The view.
-        address: Where to write.
-
-    Returns:
-        By split: ``rows``, and for each field ``lacking`` (unusable values) and the sums of its fingerprint.
+    """Write rows of `by_position` to Parquet files, read them back, and sum them up by split: ``rows``, and for each
+    field ``lacking`` (unusable values) and the sums of its fingerprint.
     """
     rows.write.partitionBy("split").options(**_PARQUET).parquet(address)
     fields = ", ".join(f"`{name}` {spark_type(kind)}" for name, kind in view.fields.items())
@@ -71,20 +56,8 @@ def _is_lacking(name: str, kind: str) -> Column:
 def stored_feature(
     view: FeatureView, summed: Sequence[Row], *, parts: Sequence[SplitPart], files: Mapping[int, Sequence[SplitFile]]
 ) -> StoredFeature:
-    """The manifest's entry for a view.
-
-    Args:
-        view: The view.
-        summed: What `write_values` returned.
-        parts: The splits.
-        files: The files of values by split.
-
-    Returns:
-        The entry.
-
-    Raises:
-        TableError: Images of the splits have no value of a number or a vector.
-        EtlError: The files have other numbers of rows than the splits.
+    """The manifest's entry for a view, from what `write_values` returned. Raises `TableError` if images have no value
+    of a number or a vector, `EtlError` if the files have other numbers of rows than the splits.
     """
     by_split: dict[int, Any] = {row["split"]: row for row in summed}
     for name in view.fields:

@@ -21,7 +21,6 @@ from schemas.manifest import StoredGroups
 
 def strata_columns(metadata: Metadata, *, plan: SplitPlan) -> dict[str, str]:
     """The columns to stratify by, each with its name among the candidates: ``label``, ``labels`` or ``value_N``.
-
     ``labels`` has several labels of an image; a column of another kind may have that name too. Raises `TableError` for
     columns that are missing, or do not go together.
     """
@@ -46,9 +45,8 @@ def _is_array(rows: DataFrame, name: str) -> bool:
 
 
 def candidates(spark: SparkSession, metadata: Metadata, *, plan: SplitPlan, by: Mapping[str, str]) -> DataFrame:
-    """The rows that take part, in the form of `etl.splits.candidates`, with the `strata_columns`.
-
-    Raises `TableError` for invalid conditions, and `FormatsError` for other splits that cannot be read.
+    """The rows that take part, in the form of `etl.splits.candidates`, with the `strata_columns`. Raises `TableError`
+    for invalid conditions, and `FormatsError` for other splits that cannot be read.
     """
     rows = metadata.rows
     for pin in plan.pins:
@@ -121,10 +119,9 @@ def is_plain(plan: SplitPlan) -> bool:
 
 
 def dealing_seed(plan: SplitPlan) -> int:
-    """The seed of the order in which images are assigned to splits.
-
-    If other splits are excluded, it differs from their seed, because what they left over is not a random part of their
-    order. The order in which they are named does not matter.
+    """The seed of the order in which images are assigned to splits. If other splits are excluded, it differs from their
+    seed, because what they left over is not a random part of their order. The order in which they are named does not
+    matter.
     """
     if not plan.exclude:
         return plan.seed

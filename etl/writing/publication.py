@@ -46,7 +46,6 @@ class Publication:
 
     def __init__(self, address: str, kind: Kind, *, overwrite: bool) -> None:
         """Raises `OutputExistsError` unless the folder is free, or ``overwrite`` may replace its output of this kind.
-
         Files that do not belong to such an output, complete or half-written, are never replaced.
         """
         self.storage, self._kind = Storage(address), kind

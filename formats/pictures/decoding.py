@@ -50,18 +50,9 @@ warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 
 
 def decode(data: bytes, *, mode: Mode = "RGB", orientation: Orientation = "upright") -> Image.Image:
-    """Decode an image file, as the module's contract says.
-
-    Args:
-        data: The bytes of the file.
-        mode: The mode of the result: "L" gives gray (ITU-R BT.601), "RGBA" keeps transparency.
-        orientation: "upright" applies the EXIF orientation, "stored" does not.
-
-    Returns:
-        The picture, of this mode.
-
-    Raises:
-        PictureError: The bytes are no picture of `FORMATS`, damaged, too large, or their pixels have no known range.
+    """Decode an image file, as the module's contract says. The mode "L" gives gray (ITU-R BT.601), "RGBA" keeps
+    transparency. "stored" does not apply the EXIF orientation. Raises `PictureError` if the bytes are no picture of
+    `FORMATS`, damaged, too large, or their pixels have no known range.
     """
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
@@ -75,19 +66,8 @@ def decode(data: bytes, *, mode: Mode = "RGB", orientation: Orientation = "uprig
 def decode_opened(
     image: Image.Image, data: bytes, *, mode: Mode = "RGB", orientation: Orientation = "upright"
 ) -> Image.Image:
-    """Decode an image that Pillow has opened; it may be drafted, to be read at a fraction of its size.
-
-    Args:
-        image: The opened image.
-        data: The bytes of its file.
-        mode: As in `decode`.
-        orientation: As in `decode`.
-
-    Returns:
-        The picture, of this mode.
-
-    Raises:
-        PictureError: The pixels have no known range. Damaged files raise one of `DAMAGE`.
+    """Decode an image that Pillow has opened from ``data``, as `decode` does; it may be drafted, to be read at a
+    fraction of its size. Raises `PictureError` if the pixels have no known range; damaged files raise one of `DAMAGE`.
     """
     image.load()
     picture = eight_bits(image, mode=mode, low=_low_bytes(image, data))
@@ -101,14 +81,8 @@ def orientation_of(image: Image.Image) -> int:
 
 
 def check_range(image: Image.Image, *, format: str | None) -> None:
-    """Check that the range of the pixels of an image is known. They need not be decoded yet.
-
-    Args:
-        image: The image.
-        format: The format of its file, by Pillow's name.
-
-    Raises:
-        PictureError: It is not known.
+    """Raise `PictureError` unless the range of the pixels of an image is known. They need not be decoded yet.
+    ``format`` is Pillow's name of its file's format.
     """
     is_deep = image.mode.startswith("I;16") or (image.mode == "I" and format == "PPM")
     if image.mode.startswith(("I", "F")) and not is_deep:
@@ -119,19 +93,9 @@ def check_range(image: Image.Image, *, format: str | None) -> None:
 def eight_bits(
     image: Image.Image, *, mode: Mode = "RGB", file: Image.Image | None = None, low: Image.Image | None = None
 ) -> Image.Image:
-    """Convert a loaded image to 8 bits, not turned.
-
-    Args:
-        image: The image.
-        mode: The mode of the result.
-        file: The image that Pillow has opened, if ``image`` is a scaled copy of it.
-        low: The lower bytes of channels of 16 bits, of which ``image`` has the upper ones.
-
-    Returns:
-        The image of this mode.
-
-    Raises:
-        PictureError: The pixels have no known range.
+    """Convert a loaded image to 8 bits, not turned. ``file`` is the image that Pillow has opened, if ``image`` is a
+    scaled copy of it; ``low`` has the lower bytes of channels of 16 bits, of which ``image`` has the upper ones. Raises
+    `PictureError` if the pixels have no known range.
     """
     file = file or image
     check_range(image, format=file.format)
@@ -170,9 +134,8 @@ def _rounded(high: Image.Image, low: Image.Image) -> Image.Image:
 
 
 def _low_bytes(image: Image.Image, data: bytes) -> Image.Image | None:
-    """The lower bytes of an image with several channels of 16 bits, of which Pillow reads only the upper ones.
-
-    It reads the lower ones if it takes the bytes of each value in the other order. None if there are none.
+    """The lower bytes of an image with several channels of 16 bits, of which Pillow reads only the upper ones. It reads
+    the lower ones if it takes the bytes of each value in the other order. None if there are none.
     """
     if image.mode not in ("RGB", "RGBA", "CMYK") or not _is_deep(image, data):
         return None

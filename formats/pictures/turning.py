@@ -14,14 +14,6 @@ _TURNS = {
 
 
 def turned(image: Image.Image, orientation: int) -> Image.Image:
-    """Apply an EXIF orientation to an image.
-
-    Args:
-        image: The image, as it is stored.
-        orientation: 1 to 8; 1 leaves it as it is.
-
-    Returns:
-        The upright image.
-    """
+    """Apply an EXIF orientation, 1 to 8, to an image; 1 leaves it as it is."""
     turn = _TURNS.get(orientation)
     return image if turn is None else image.transpose(turn)

@@ -27,20 +27,8 @@ def manifest_of(
     source_fingerprint: str,
     options: Mapping[str, Any],
 ) -> ShardManifest:
-    """Make the manifest of shards that were written just now.
-
-    Args:
-        shards: The shards in their order.
-        label_type: One of `schemas.tables.LABEL_TYPES`.
-        class_names: The name of each class number.
-        counts: The number of samples of each class number; empty if there are no class numbers.
-        seed: The seed of the order of the samples.
-        source: The split, folder or table that the images come from.
-        source_fingerprint: The fingerprint of the images that went in.
-        options: The options of the job.
-
-    Returns:
-        The manifest.
+    """Make the manifest of shards, in their order, that were written just now. ``counts`` has the samples by class
+    number, ``source_fingerprint`` identifies the images that went in.
     """
     return ShardManifest(
         samples=sum(shard.samples for shard in shards),
@@ -61,17 +49,8 @@ def manifest_of(
 
 
 def missing(storage: Storage, shards: Sequence[Shard]) -> list[str]:
-    """List shards that are missing, have another size, or have no index.
-
-    Args:
-        storage: The folder of the shards.
-        shards: The shards that should be there.
-
-    Returns:
-        The names of the incomplete shards.
-
-    Raises:
-        OSError: The folder cannot be listed.
+    """The names of shards that are missing, have another size, or have no index. Raises OSError if the folder cannot be
+    listed.
     """
     there = _sizes(storage)
     return [
@@ -80,21 +59,8 @@ def missing(storage: Storage, shards: Sequence[Shard]) -> list[str]:
 
 
 def publish(storage: Storage, manifest: ShardManifest, *, tag: str, before: ShardManifest | None) -> list[str]:
-    """Publish the manifest, then remove the previous shards and what killed runs with the same tag left.
-
-    Shards of other runs, which may still be running, are not removed. If files cannot be removed, a warning is logged.
-
-    Args:
-        storage: The folder of the shards.
-        manifest: The manifest to publish.
-        tag: The prefix of the names of all its files.
-        before: The manifest that it replaces.
-
-    Returns:
-        The tags of other runs, sorted.
-
-    Raises:
-        OSError: The manifest cannot be written.
+    """Publish the manifest, then remove the shards of the one ``before`` and what killed runs with the same tag left;
+    the tags of other runs, sorted. Raises OSError if the manifest cannot be written.
     """
     name = storage.address.rpartition("/")[2]
     croissant.write(storage, croissant.SHARDS_NAME, croissant.shards_croissant(manifest, name=name))
@@ -110,6 +76,7 @@ def _tidy(storage: Storage, manifest: ShardManifest, *, tag: str, before: ShardM
     wanted = _files(manifest)
     replaced = set() if before is None else _files(before) - wanted
     there = _sizes(storage).keys() - wanted
+    # Not the shards of other runs, which may still be running.
     gone = {name for name in there if name in replaced or name.startswith((f"{tag}-", f".{tag}-"))}
     storage.remove_files(gone)
     storage.abandon(f"{tag}-")

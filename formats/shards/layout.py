@@ -33,7 +33,6 @@ _EXTENSION = re.compile(r"[a-z0-9]+(\.[a-z0-9]+)*")
 
 class ShardWriter:
     """Write one shard piece by piece: ``write(*parts)`` gets its bytes in order, at least `PIECE_BYTES` at a time.
-
     Parts are not joined, because that would take longer than hashing them. A piece ends at the end of a sample, so it
     can be read by itself. Parts of an upload and read requests consist of whole pieces.
     """
@@ -49,10 +48,8 @@ class ShardWriter:
         """The size of the shard if it ends here."""
 
     def add(self, key: str, members: Mapping[str, bytes]) -> None:
-        """Add one sample: its files by extension, in order.
-
-        Raises `ShardError` for a key that is too long, not ASCII or has a dot, for an extension that is not in lower
-        case, and for a file that is too large for a tar.
+        """Add one sample: its files by extension, in order. Raises `ShardError` for a key that is too long, not ASCII
+        or has a dot, for an extension that is not in lower case, and for a file that is too large for a tar.
         """
         if not _KEY.fullmatch(key):
             raise ShardError(f"Wanted a key of up to 80 letters, digits, - and _. Found: {key!r}")
@@ -142,11 +139,9 @@ def piece_digest(*parts: bytes | memoryview) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """The samples of a shard or of a piece: their keys and the byte ranges of their files.
-
-    Sample ``i`` has the files ``firsts[i]`` to ``firsts[i + 1]`` (exclusive), each with an extension and its bytes from
-    ``starts`` to ``stops``. These are lists of plain values, because the garbage collector repeatedly traverses nested
-    containers.
+    """The samples of a shard or of a piece: their keys and the byte ranges of their files. Sample ``i`` has the files
+    ``firsts[i]`` to ``firsts[i + 1]`` (exclusive), each with an extension and its bytes from ``starts`` to ``stops``.
+    These are lists of plain values, because the garbage collector repeatedly traverses nested containers.
     """
 
     keys: list[str]
@@ -202,21 +197,10 @@ def sample_bytes(sizes: Iterable[int]) -> int:
 def cut(
     sizes: NDArray[np.int64], *, maxsize: int, maxcount: int, order: NDArray[np.int64] | None = None
 ) -> NDArray[np.int64]:
-    """Pack samples into shards in order.
-
-    Each shard takes as many samples as fit, so each but the last is full to within one sample.
-
-    Args:
-        sizes: The size of each sample in bytes, as `sample_bytes` computes it.
-        maxsize: The largest size of a shard in bytes, with the end mark.
-        maxcount: The largest number of samples in a shard.
-        order: The numbers by which samples are sorted, int64, ascending. Samples with the same number stay together.
-
-    Returns:
-        The first sample of each shard, and then ``len(sizes)``: int64 ``(shards + 1,)``.
-
-    Raises:
-        ShardError: A sample or a group of equal numbers does not fit in a shard, or ``maxcount`` is below 1.
+    """Pack samples into shards in order: the first sample of each shard, and then their number, int64 ``(shards +
+    1,)``. Each shard takes as many samples as fit. Sizes are in bytes, that of a shard includes the end mark. Samples
+    with the same number in ``order``, ascending, stay together. Raises `ShardError` if a sample or a group of equal
+    numbers does not fit in a shard, or ``maxcount`` is below 1.
     """
     if maxcount < 1:
         raise ShardError(f"Wanted shards of 1 sample or more. Found: --maxcount {maxcount}")
@@ -244,15 +228,8 @@ def cut(
 
 
 def shard_name(tag: str, number: int, shards: int) -> str:
-    """Make the file name of a shard, such as ``TAG-000012.tar``.
-
-    Args:
-        tag: The prefix.
-        number: The number of the shard, from 0.
-        shards: The number of shards, which decides how many digits there are: six or more.
-
-    Returns:
-        The file name.
+    """The file name of a shard, such as ``TAG-000012.tar``. The number of shards decides how many digits there are: six
+    or more.
     """
     return f"{tag}-{number:0{max(6, len(str(shards - 1)))}}.tar"
 
@@ -263,16 +240,7 @@ def index_name(name: str) -> str:
 
 
 def keys(first: int, count: int, samples: int) -> Sequence[str]:
-    """Make the keys of a shard's samples: their numbers over all shards, padded to the same width.
-
-    Args:
-        first: The number of the shard's first sample.
-        count: The number of samples in the shard.
-        samples: The number of samples in all shards.
-
-    Returns:
-        The keys in order.
-    """
+    """The keys of a shard's samples: their numbers over all ``samples``, padded to the same width."""
     width = max(9, len(str(samples - 1)))
     return [f"{number:0{width}}" for number in range(first, first + count)]
 

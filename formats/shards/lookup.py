@@ -22,20 +22,9 @@ class ShardPlace:
 def find_in_shards(
     storage: Storage, manifest: ShardManifest, image_id: bytes, *, position: int | None = None
 ) -> ShardPlace | None:
-    """Look for an image in shards. Reads the metadata of samples until it is found.
-
-    Args:
-        storage: The folder of the shards.
-        manifest: Their manifest.
-        image_id: The id, 16 bytes.
-        position: The position of the image in the split that the shards were made from. The sample there is read first.
-
-    Returns:
-        The place of the image; None if no shard has it.
-
-    Raises:
-        DamagedError: An index or a sample cannot be read.
-        OSError: The storage does not answer, or a file is missing.
+    """Look for an image in shards, in the metadata of samples until it is found; None if no shard has it. The sample at
+    the position that it has in the split of the shards is read first. Raises `DamagedError` if an index or a sample
+    cannot be read, OSError if the storage does not answer or a file is missing.
     """
     guess = None if position is None else _shard_at(manifest, position)
     if guess is not None:  # right unless images were rejected, whose numbers are missing

@@ -24,18 +24,8 @@ def integer_in(text: bytes) -> int:
 def facts_text(
     image_id: bytes, path: str, *, split: str = "", name: str | None = None, group: str | None = None, label: int | None
 ) -> bytes:
-    """Make the contents of a ``.json`` file. Fields that are None, and an empty split, are left out.
-
-    Args:
-        image_id: The id of the image, 16 bytes.
-        path: The path that the image was ingested from.
-        split: The split folder that the image was ingested from.
-        name: The name of the class.
-        group: The group of the image.
-        label: The class number, or the numbers of an image with several labels.
-
-    Returns:
-        JSON text.
+    """The JSON text of a ``.json`` file, without fields that are None and an empty split. ``path`` and ``split`` are
+    those of the ingest; ``label`` is the class number, or the numbers of an image with several labels.
     """
     known = {"id": str(UUID(bytes=image_id)), "path": path, "split": split or None, "class": name, "group": group}
     told = {key: value for key, value in {**known, "label": label}.items() if value is not None}

@@ -25,15 +25,8 @@ _HEX = np.frombuffer(b"".join(b"%02x" % byte for byte in range(256)), dtype=np.u
 
 
 def rows_table(ids: NDArray[np.uint8], labels: NDArray[np.int32] | None, class_names: Mapping[int, str]) -> pa.Table:
-    """The rows of a split as an Arrow table.
-
-    Args:
-        ids: UUIDs by position, uint8 ``(n, 16)``.
-        labels: Class numbers, int32 ``(n,)``, or None.
-        class_names: Names by class number.
-
-    Returns:
-        ``id`` (text), ``label`` and ``class_name`` if there are labels, ``position``.
+    """The rows of a split as an Arrow table, from ids by position, uint8 ``(n, 16)``: ``id`` (text), ``label`` and
+    ``class_name`` if there are labels, ``position``.
     """
     columns = {"id": uuid_texts(ids)}
     if labels is not None:
@@ -69,21 +62,9 @@ def read_cache(address: str | os.PathLike[str]) -> CacheManifest:
 def cached_metadata(
     address: str | os.PathLike[str], cache: CacheManifest, ids: NDArray[np.uint8], columns: Sequence[str]
 ) -> tuple[pa.Table, NDArray[np.bool_]]:
-    """The rows of a metadata cache with these ids, in their order.
-
-    This takes memory for the ids of the whole cache, one of its files, and the result.
-
-    Args:
-        address: The folder of the cache.
-        cache: Its manifest.
-        ids: UUIDs, uint8 ``(n, 16)``.
-        columns: The columns to read.
-
-    Returns:
-        A table of the rows that the cache has, and for each id whether it has it, bool ``(n,)``.
-
-    Raises:
-        DamagedError: A file is missing or cannot be read, or an id is in the cache twice.
+    """The rows of a metadata cache with these ids, uint8 ``(n, 16)``, in their order, and for each id whether the cache
+    has it. This takes memory for the ids of the whole cache, one of its files, and the result. Raises `DamagedError` if
+    a file is missing or cannot be read, or an id is in the cache twice.
     """
     storage = Storage(address)
     wanted = pa.Array.from_buffers(pa.binary(ID_BYTES), len(ids), [None, pa.py_buffer(np.ascontiguousarray(ids))])
@@ -110,17 +91,8 @@ def cached_metadata(
 
 
 def column_names(address: str | os.PathLike[str], cache: CacheManifest) -> list[str]:
-    """The columns of a metadata cache, in the order of its files.
-
-    Args:
-        address: The folder of the cache.
-        cache: Its manifest.
-
-    Returns:
-        The names.
-
-    Raises:
-        DamagedError: A file is missing or cannot be read.
+    """The columns of a metadata cache, in the order of its files. Raises `DamagedError` if a file is missing or cannot
+    be read.
     """
     storage = Storage(address)
     try:

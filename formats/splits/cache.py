@@ -40,9 +40,8 @@ Fill: TypeAlias = Callable[[NDArray[np.uint8], NDArray[np.int32]], None]
 
 
 def cache_folder() -> Path:
-    """The folder of opened splits: ``$IMAGESTRATA_CACHE``, or ``imagestrata/splits`` in the user's cache folder.
-
-    Raises `StorageError` for a user without a home folder.
+    """The folder of opened splits: ``$IMAGESTRATA_CACHE``, or ``imagestrata/splits`` in the user's cache folder. Raises
+    `StorageError` for a user without a home folder.
     """
     if own := os.environ.get("IMAGESTRATA_CACHE"):
         return Path(own)
@@ -53,21 +52,8 @@ def cache_folder() -> Path:
 
 
 def cached_rows(cache: str | os.PathLike[str] | None, *, fingerprint: str, rows: int, fill: Fill) -> SplitRows:
-    """The rows of a split from the cache; they are written there first if they are missing.
-
-    Processes of a host that need them at the same time wait for the one that writes.
-
-    Args:
-        cache: The folder of opened splits; None for `cache_folder`.
-        fingerprint: The fingerprint of the split.
-        rows: Its number of rows.
-        fill: Writes ids and labels into two arrays.
-
-    Returns:
-        Ids and labels by position.
-
-    Raises:
-        StorageError: The cache cannot be written, or the disk is full.
+    """The rows of a split from the cache, `cache_folder` by default; ``fill`` writes ids and labels if they are
+    missing. Raises `StorageError` if the cache cannot be written, or the disk is full.
     """
     layout: Layout = {"ids": ((rows, ID_BYTES), np.uint8), "labels": ((rows,), np.int32)}
     found = cached_arrays(
@@ -79,21 +65,9 @@ def cached_rows(cache: str | os.PathLike[str] | None, *, fingerprint: str, rows:
 def cached_arrays(
     cache: str | os.PathLike[str] | None, *, fingerprint: str, layout: Layout, fill: Callable[[Arrays], None]
 ) -> Arrays:
-    """Arrays from the cache; they are written there first if they are missing.
-
-    Processes of a host that need them at the same time wait for the one that writes.
-
-    Args:
-        cache: The folder of opened splits; None for `cache_folder`.
-        fingerprint: The fingerprint of what they contain.
-        layout: The arrays.
-        fill: Writes into arrays of zeros, or raises.
-
-    Returns:
-        The arrays by name, read-only and memory-mapped.
-
-    Raises:
-        StorageError: The cache cannot be written, or the disk is full.
+    """Arrays by name from the cache, read-only and memory-mapped. If they are missing, ``fill`` writes into arrays of
+    zeros first, or raises. Processes of a host that need them at the same time wait for the one that writes. Raises
+    `StorageError` if the cache cannot be written, or the disk is full.
     """
     folder = Path(cache or cache_folder()) / fingerprint
     try:
@@ -138,9 +112,8 @@ def _build(folder: Path, layout: Layout, fill: Callable[[Arrays], None]) -> None
 
 
 def _create(path: Path, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
-    """A new file as a writable array of zeros; an empty file cannot be mapped.
-
-    Its space is allocated now: a page for which there is no space later would end the process with SIGBUS.
+    """A new file as a writable array of zeros; an empty file cannot be mapped. Its space is allocated now: a page for
+    which there is no space later would end the process with SIGBUS.
     """
     with open(path, "wb") as file:
         if 0 in shape:

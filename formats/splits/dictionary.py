@@ -37,20 +37,9 @@ _CHUNK = 65_536
 
 
 def write_dictionary(storage: Storage, name: str, *, manifest: SplitManifest, splits: Sequence[SplitRows]) -> None:
-    """Write the splits of a manifest as one dictionary, a pickle of protocol 4 for numpy 1 and 2.
-
-    Images are in the order of splits and positions; one that is in several splits is written once. Readers see the old
-    file or the new one, complete.
-
-    Args:
-        storage: The folder of the file.
-        name: The name of the file.
-        manifest: The manifest of the splits.
-        splits: The rows of each split.
-
-    Raises:
-        FormatsError: There are more than `MAX_ROWS` images.
-        DamagedError: An image has two labels.
+    """Write the splits of a manifest as one dictionary, a pickle of protocol 4 for numpy 1 and 2. Images are in the
+    order of splits and positions; one that is in several splits is written once. Readers see the old file or the new
+    one, complete. Raises `FormatsError` for more than `MAX_ROWS` images, `DamagedError` if an image has two labels.
     """
     ids = np.concatenate([np.empty((0, ID_BYTES), np.uint8), *(rows.ids for rows in splits)])
     labels = np.concatenate([np.empty(0, np.int32), *(rows.numbers for rows in splits)])
@@ -134,14 +123,11 @@ def _first_places(ids: NDArray[np.uint8]) -> NDArray[np.int64]:
 
 
 def read_dictionary(address: str | os.PathLike[str]) -> OpenSplit:
-    """Read a split dictionary at a local path or address, ours or another tool's.
-
-    It may have arrays of numbers and of UUIDs, containers, numbers and strings. Nothing else that it names is imported
-    or called, and a file that names anything else is refused.
-
-    Raises `NotASplitError` if there is no file, or if it is not a pickle, is truncated, names anything else or lacks a
-    key; `DamagedError` for keys and splits that do not fit together; `schemas.IdentifierError` for columns that
-    Cassandra would not accept.
+    """Read a split dictionary at a local path or address, ours or another tool's. It may have arrays of numbers and of
+    UUIDs, containers, numbers and strings. Nothing else that it names is imported or called, and a file that names
+    anything else is refused. Raises `NotASplitError` if there is no file, or if it is not a pickle, is truncated, names
+    anything else or lacks a key; `DamagedError` for keys and splits that do not fit together; `schemas.IdentifierError`
+    for columns that Cassandra would not accept.
     """
     text = os.fspath(address)
     folder, slash, name = text.rpartition("/")
@@ -228,14 +214,6 @@ def _rows(index: int, part: object, ids: NDArray[np.uint8], labels: NDArray[np.i
 
 
 def fingerprint_of(index: int, rows: SplitRows) -> str:
-    """The fingerprint of a split in a dictionary: with seed 0, places as positions, and label -1 where unknown.
-
-    Args:
-        index: The number of the split.
-        rows: Its rows.
-
-    Returns:
-        64 hexadecimal digits.
-    """
+    """The fingerprint of a split in a dictionary: with seed 0, places as positions, and label -1 where unknown."""
     sums = row_sums(rows.ids, rows.numbers, np.arange(len(rows), dtype=np.int64))
     return split_fingerprint(seed=0, index=index, rows=len(rows), sums=sums)

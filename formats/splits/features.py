@@ -58,32 +58,16 @@ def array_of(kind: str, rows: int) -> tuple[tuple[int, ...], Any]:
 
 
 def field_fingerprint(*, split: str, view: str, field: str, kind: str, rows: int, sums: tuple[int, int]) -> str:
-    """The fingerprint of the values of a field.
-
-    Args:
-        split: The fingerprint of the split.
-        view: The feature view with its version.
-        field: The name of the field.
-        kind: Its type.
-        rows: The number of rows.
-        sums: Sums of the rows' hashes, as in `formats.splits.fingerprint`, of ``(position, value)``.
-
-    Returns:
-        64 hexadecimal digits.
+    """The fingerprint of the values of a field. ``split`` is the fingerprint of the split, ``view`` has its version,
+    and the sums are those of `formats.splits.fingerprint` over ``(position, value)``.
     """
     text = dumps(["feature", FORMAT, split, view, field, kind, rows, *(value % (1 << 64) for value in sums)])
     return sha256(text.encode()).hexdigest()
 
 
 def value_sums(positions: NDArray[np.int64], values: NDArray[Any]) -> tuple[int, int]:
-    """The two sums of hashes of ``(position, value)``, as Spark computes them.
-
-    Args:
-        positions: int64 ``(n,)``.
-        values: ``(n,)``, or float32 ``(n, N)``.
-
-    Returns:
-        Two numbers from 0 to 2**64 - 1.
+    """The two sums, modulo 2**64, of hashes of ``(position, value)``, as Spark computes them. Values are ``(n,)``, or
+    float32 ``(n, N)``.
     """
     if values.ndim == 2:
         column = np.ascontiguousarray(values).view(np.uint8).reshape(len(values), 4 * values.shape[1])
@@ -110,17 +94,9 @@ class FieldFiles:
         return self.stored.fields[self.field]
 
     def values(self, *, cache: str | os.PathLike[str] | None) -> NDArray[Any]:
-        """The values by position, read-only. They are read and compared with their fingerprint once on a host.
-
-        Args:
-            cache: The folder of opened splits; None for the default.
-
-        Returns:
-            An array as `array_of` describes it, memory-mapped.
-
-        Raises:
-            DamagedError: Files and manifest disagree.
-            StorageError: The storage does not answer, or the cache cannot be written.
+        """The values by position, read-only and memory-mapped, as `array_of` describes them. They are read and compared
+        with their fingerprint once on a host. Raises `DamagedError` if files and manifest disagree, `StorageError` if
+        the storage does not answer or the cache cannot be written.
         """
         fingerprint = self.stored.splits[self.part.index].fingerprints[self.field]
         layout = {"values": array_of(self.kind, self.part.rows)}
@@ -173,18 +149,8 @@ class FieldFiles:
 
 
 def field_files(split: OpenSplit, index: int, name: str) -> FieldFiles | None:
-    """The files of a field of a feature for one split.
-
-    Args:
-        split: The splits.
-        index: The number of the split.
-        name: The name of the field.
-
-    Returns:
-        The files; None if the split was made without this field.
-
-    Raises:
-        IndexError: There is no such split.
+    """The files of a field of a feature for one split; None if the split was made without this field. Raises IndexError
+    if there is no such split.
     """
     part = split.part(index)
     stored = next((one for one in split.manifest.stored_features if name in one.fields), None)

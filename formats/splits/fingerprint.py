@@ -21,46 +21,19 @@ AFTER_SEEDS = tuple(int(xxhash64([np.array([seed], dtype=np.int64)])[0]) for see
 
 
 def row_sums(ids: NDArray[np.uint8], labels: NDArray[np.int32], positions: NDArray[np.int64]) -> tuple[int, int]:
-    """The two wrapped sums over rows.
-
-    Args:
-        ids: UUIDs, uint8 ``(n, 16)``.
-        labels: Class numbers, int32 ``(n,)``.
-        positions: Positions, int64 ``(n,)``.
-
-    Returns:
-        Two numbers from 0 to 2**64 - 1.
-    """
+    """The two sums over rows, modulo 2**64. Ids are uint8 ``(n, 16)``, labels int32, positions int64."""
     first, second = (xxhash64([ids, labels, positions], seed=seed).view(np.uint64) for seed in AFTER_SEEDS)
     return int(first.sum(dtype=np.uint64)), int(second.sum(dtype=np.uint64))
 
 
 def split_fingerprint(*, seed: int, index: int, rows: int, sums: tuple[int, int]) -> str:
-    """The fingerprint of a split.
-
-    Args:
-        seed: The seed of the split.
-        index: Its number.
-        rows: Its number of rows.
-        sums: Their sums from `row_sums`, modulo 2**64; signed or unsigned.
-
-    Returns:
-        64 hexadecimal digits.
-    """
+    """The fingerprint of a split, 64 hexadecimal digits, from the sums of `row_sums`, signed or unsigned."""
     wrapped = [value % (1 << 64) for value in sums]
     text = json.dumps(["split", FORMAT, seed, index, rows, *wrapped])
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def rows_fingerprint(*, rows: int, sums: tuple[int, int]) -> str:
-    """The fingerprint of a metadata cache: of its rows' ids and labels, in any order.
-
-    Args:
-        rows: The number of rows.
-        sums: Their sums, modulo 2**64.
-
-    Returns:
-        64 hexadecimal digits.
-    """
+    """The fingerprint of a metadata cache: of its rows' ids and labels, in any order."""
     text = json.dumps(["rows", FORMAT, rows, *(value % (1 << 64) for value in sums)])
     return hashlib.sha256(text.encode()).hexdigest()

@@ -138,9 +138,8 @@ class FolderRows:
 
 
 def read_folder(address: str | os.PathLike[str]) -> OpenSplit:
-    """Read the manifest of a split folder at a local path or address.
-
-    Raises `NotASplitError` if there is none, `schemas.FormatVersionError` for a newer format.
+    """Read the manifest of a split folder at a local path or address. Raises `NotASplitError` if there is none,
+    `schemas.FormatVersionError` for a newer format.
     """
     storage = Storage(address)
     for name in MANIFESTS:
@@ -158,18 +157,8 @@ def read_folder(address: str | os.PathLike[str]) -> OpenSplit:
 
 
 def read_manifest(storage: Storage, name: str) -> SplitManifest:
-    """Read a manifest by its name.
-
-    Args:
-        storage: The split folder.
-        name: The name of the file.
-
-    Returns:
-        The manifest.
-
-    Raises:
-        FileNotFoundError: There is no such file, or (NotADirectoryError) no such folder.
-        SchemaError: The file is not a manifest.
+    """Read a manifest by its name. Raises FileNotFoundError or NotADirectoryError if there is none, `SchemaError` if
+    the file is not a manifest.
     """
     place = f"{storage.address}/{name}"
     try:

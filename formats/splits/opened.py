@@ -17,18 +17,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SplitRows:
-    """The rows of one split in the order of ``position``.
-
-    Both arrays are read-only. Those of a split folder are memory-mapped, so opening takes no memory and the ranks of a
-    host share pages.
-
-    Attributes:
-        ids: UUIDs, uint8 ``(n, 16)``, big-endian.
-        labels: Class numbers, int32 ``(n,)``; None if they are not known.
+    """The rows of one split in the order of ``position``, read-only. Those of a split folder are memory-mapped, so
+    opening takes no memory and the ranks of a host share pages.
     """
 
-    ids: NDArray[np.uint8]
-    labels: NDArray[np.int32] | None
+    ids: NDArray[np.uint8]  # UUIDs, uint8 ``(n, 16)``, big-endian
+    labels: NDArray[np.int32] | None  # class numbers, int32 ``(n,)``; None if they are not known
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -72,20 +66,12 @@ class HeldRows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpenSplit:
-    """The splits at an address, opened by `formats.splits.opening.open_split`.
+    """The splits at an address, opened by `formats.splits.opening.open_split`."""
 
-    Attributes:
-        address: The address, for messages.
-        manifest: Tables, classes, and the number of rows and fingerprint of each split. A split dictionary has less to
-            tell than a folder: no class names, options or times.
-        contents: The rows.
-        storage: The split folder; None for a dictionary, or for splits in memory.
-    """
-
-    address: str
-    manifest: SplitManifest
-    contents: Contents = field(repr=False)
-    storage: "Storage | None" = None
+    address: str  # for messages
+    manifest: SplitManifest  # that of a split dictionary has no class names, options or times
+    contents: Contents = field(repr=False)  # the rows
+    storage: "Storage | None" = None  # the split folder; None for a dictionary, or for splits in memory
 
     @property
     def fingerprints(self) -> list[str]:
@@ -101,16 +87,14 @@ class OpenSplit:
 
     def rows(self, index: int, *, cache: str | os.PathLike[str] | None = None) -> SplitRows:
         """The rows of one split. Those of a folder are compared with the fingerprint when this host first reads them.
-
         ``cache`` is the folder of opened splits; None for the default. Raises IndexError, `DamagedError` if files and
         manifest disagree, and `StorageError`, also if the cache cannot be written.
         """
         return self.contents.rows(self.part(index), cache=cache)
 
     def find(self, index: int, image_id: bytes) -> tuple[int | None, int | None] | None:
-        """The label and position of an image, each None if it is not known; None if the image is not in the split.
-
-        The files of a folder are read, and not copied to the cache. Raises IndexError, `DamagedError`, `StorageError`.
+        """The label and position of an image, each None if it is not known; None if the image is not in the split. The
+        files of a folder are read, and not copied to the cache. Raises IndexError, `DamagedError`, `StorageError`.
         """
         return self.contents.find(self.part(index), image_id)
 
@@ -126,20 +110,8 @@ def held_split(
     metadata_table: str = "",
     columns: Columns | None = None,
 ) -> OpenSplit:
-    """Splits whose rows are in memory.
-
-    Args:
-        address: Where they come from, for messages.
-        splits: Each split's entry of the manifest, and its rows.
-        num_classes: One more than the highest class number.
-        class_names: Names by class number.
-        label_type: The type of the labels.
-        data_table: The table of the images; empty if there is none.
-        metadata_table: The table of their metadata; empty if there is none.
-        columns: The names of the id, label and data columns.
-
-    Returns:
-        The splits, with a manifest that says no more than this.
+    """Splits whose rows are in memory, with a manifest that says no more than the arguments. ``address`` says in
+    messages where they come from.
     """
     manifest = SplitManifest(
         data_table=data_table,

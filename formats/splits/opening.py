@@ -8,20 +8,9 @@ from formats.splits.opened import OpenSplit, is_dictionary
 
 
 def open_split(address: str | os.PathLike[str]) -> OpenSplit:
-    """Open the splits at a local path or address.
-
-    Of a folder, this reads the manifest; a dictionary is read whole.
-
-    Args:
-        address: A split folder, or a split dictionary (``.pckl`` or ``.pkl``).
-
-    Returns:
-        The splits.
-
-    Raises:
-        NotASplitError: There are none, or the file is not a split dictionary.
-        DamagedError: The keys and splits of a dictionary do not fit together.
-        SchemaError: The format is newer, or names of columns would not be accepted by Cassandra.
-        StorageError: The storage does not answer.
+    """Open the splits at a local path or address: of a folder, the manifest is read; a dictionary is read whole. Raises
+    `NotASplitError` if there are none, `DamagedError` if the parts of a dictionary do not fit together, `SchemaError`
+    if the format is newer or names of columns would not be accepted by Cassandra, `StorageError` if the storage does
+    not answer.
     """
     return read_dictionary(address) if is_dictionary(address) else read_folder(address)

@@ -20,9 +20,8 @@ _NUMBERS = re.compile(r"O8?|[<>|=]?[biuf][1248]")
 
 
 class _StandIn:
-    """The substitute for a class that a file names.
-
-    numpy's own classes trust their input: a forged dtype makes them use bytes as addresses of objects.
+    """The substitute for a class that a file names. numpy's own classes trust their input: a forged dtype makes them
+    use bytes as addresses of objects.
     """
 
     def __new__(cls, *_: object) -> Self:
@@ -136,10 +135,9 @@ _SIMPLE = (
 
 
 def _check_opcodes(data: bytes) -> None:
-    """Refuse what would end the process before an error could be raised; raises `pickle.UnpicklingError`.
-
-    That is: endlessly nested tuples (as keys they are hashed recursively, on C's stack), and very large memo numbers
-    (the memo is an array; they may not be much larger than the file).
+    """Refuse what would end the process before an error could be raised; raises `pickle.UnpicklingError`. That is:
+    endlessly nested tuples (as keys they are hashed recursively, on C's stack), and very large memo numbers (the memo
+    is an array; they may not be much larger than the file).
     """
     simple = re.compile(_SIMPLE % re.escape(bytes([min(len(data) >> 24, 255)])), re.DOTALL)
     place = tuples = 0

@@ -14,11 +14,9 @@ _MOST_BITS = 16
 
 
 class SeededOrder:
-    """Sorts rows with memory for one bucket of them, for any number of rows.
-
-    The first bits of a row's hash choose its bucket. First `count` counts all rows. Then `places` gives each row a
-    place in its bucket's part of the whole, in any order. Then `sort` sorts each of the `pieces`. All may be called
-    from several threads.
+    """Sorts rows with memory for one bucket of them, for any number of rows. The first bits of a row's hash choose its
+    bucket. First `count` counts all rows. Then `places` gives each row a place in its bucket's part of the whole, in
+    any order. Then `sort` sorts each of the `pieces`. All may be called from several threads.
     """
 
     def __init__(self, rows: int, *, seed: int, bucket_rows: int = _BUCKET_ROWS) -> None:

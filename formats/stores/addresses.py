@@ -16,16 +16,8 @@ _WEB = ("http", "https")
 
 
 def check_store(address: str) -> None:
-    """Refuse an address that no store has.
-
-    No request is sent. Stores that are not supported pass if an installed package of fsspec opens them.
-
-    Args:
-        address: A local path or an address with a scheme.
-
-    Raises:
-        AddressError: A typo such as ``s3:/bucket``, an S3 address without a bucket, the address of a web server, or of
-            a store for which no package is installed.
+    """Raise `AddressError` for an address that no store has: a typo such as ``s3:/bucket``, an S3 address without a
+    bucket, a web server, or a store for which no package of fsspec is installed. No request is sent.
     """
     parts = _SCHEME.match(address)
     if parts is None or os.path.exists(address):

@@ -17,9 +17,8 @@ class _Signed:
 
 
 class RangeReader:
-    """Reads byte ranges of files in a storage. It is thread-safe; each thread has its own connection.
-
-    ``retries`` is the retry policy for reads from an object store.
+    """Reads byte ranges of files in a storage. It is thread-safe; each thread has its own connection. ``retries`` is
+    the retry policy for reads from an object store.
     """
 
     def __init__(self, storage: Storage, retries: Retries | None = None) -> None:
@@ -31,7 +30,6 @@ class RangeReader:
 
     def read_into(self, name: str, start: int, into: memoryview) -> int:
         """Read bytes of a file from ``start`` into a buffer; return how many were read, fewer at the end of the file.
-
         Raises FileNotFoundError, OSError, `StorageError`.
         """
         if self._is_s3:

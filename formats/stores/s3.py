@@ -23,9 +23,8 @@ _NO_KEYS = ("NoCredentialsError", "PartialCredentialsError", "CredentialRetrieva
 
 @dataclass(frozen=True, slots=True)
 class S3Access:
-    """An endpoint and its keys. The environment of the process supplies what is None.
-
-    The default endpoint is Amazon's. Secrets do not appear in the repr.
+    """An endpoint and its keys. The environment of the process supplies what is None. The default endpoint is Amazon's.
+    Secrets do not appear in the repr.
     """
 
     endpoint: str | None = None

@@ -14,9 +14,8 @@ _is_lean = ContextVar("is_lean", default=False)
 
 
 async def list_page(filesystem: Any, /, **request: Any) -> dict[str, Any]:
-    """Request a page with ``list_objects_v2`` of an S3 file system; objects have only ``Key`` and ``Size``.
-
-    The client's exceptions propagate. Other listings of the same client are not affected.
+    """Request a page with ``list_objects_v2`` of an S3 file system; objects have only ``Key`` and ``Size``. The
+    client's exceptions propagate. Other listings of the same client are not affected.
     """
     await filesystem.set_session()
     client = await filesystem.get_s3(request["Bucket"])

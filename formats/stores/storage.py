@@ -40,17 +40,10 @@ os.register_at_fork(after_in_child=lambda: _parents.extend(_opened.values()))
 
 
 class Storage:
-    """A local or remote folder. Paths in it are relative and have ``/`` between their parts.
-
-    The constructor sends no request. Later, a storage that does not answer, has no such bucket or denies access raises
+    """A local or remote folder. Paths in it are relative and have ``/`` between their parts. By default the environment
+    supplies the keys of an S3 storage. The constructor sends no request; it raises `StorageError` if no installed
+    package supports the address. Later, a storage that does not answer, has no such bucket or denies access raises
     `StorageError`, an OSError, which names the address and the endpoint.
-
-    Args:
-        address: A local path or an address such as ``s3://bucket/prefix``.
-        s3: The endpoint and keys of an S3 storage. By default the environment supplies them.
-
-    Raises:
-        StorageError: No installed package supports the address.
     """
 
     def __init__(self, address: str | os.PathLike[str], s3: S3Access | None = None) -> None:
@@ -187,7 +180,6 @@ class Storage:
 
     def write_bytes(self, name: str, data: bytes, *, durable: bool = False) -> None:
         """Write a file and create its parent folders. Readers see either the complete old file or the complete new one.
-
         With ``durable``, the file survives a power cut.
         """
         path = self.path(name)
@@ -209,7 +201,6 @@ class Storage:
 
     def settle(self, names: Iterable[str]) -> None:
         """Sync files and their folders to the disk, so that they survive a power cut. Does nothing for remote storages.
-
         Files that another machine wrote to a shared file system must be synced on that machine. Raises OSError.
         """
         if self.is_local:
@@ -218,11 +209,10 @@ class Storage:
 
     @contextmanager
     def create(self, name: str) -> Iterator[Callable[..., None]]:
-        """Write a file piece by piece, each of one or several ``bytes``: ``write(b"head", b"body")``.
-
-        The file appears complete and durable when the block ends, and does not appear after an error. On S3, each piece
-        is one part of a multipart upload, so each but the last needs 5 MiB or more. Parts are sent in the background.
-        Raises OSError, `StorageError`.
+        """Write a file piece by piece, each of one or several ``bytes``: ``write(b"head", b"body")``. The file appears
+        complete and durable when the block ends, and does not appear after an error. On S3, each piece is one part of a
+        multipart upload, so each but the last needs 5 MiB or more. Parts are sent in the background. Raises OSError,
+        `StorageError`.
         """
         if self.is_local:
             with whole_file(self.path(name), durable=True) as file:
@@ -241,16 +231,14 @@ class Storage:
                 yield upload.write
 
     def signed(self, name: str, *, method: str = "get_object", seconds: int = SIGNED_SECONDS, **more: str | int) -> str:
-        """Make a presigned URL: anyone who has it can read an object of an S3 storage, or do what ``method`` names.
-
-        A request must start within ``seconds``; it may take longer.
+        """Make a presigned URL: anyone who has it can read an object of an S3 storage, or do what ``method`` names. A
+        request must start within ``seconds``; it may take longer.
         """
         with self._told():
             return str(self.filesystem.url(self.path(name), expires=seconds, client_method=method, **more))
 
     def replace_text(self, name: str, change: Callable[[str | None], str]) -> None:
         """Replace the text of a UTF-8 file of an S3 storage by what ``change`` returns for it (None: no file).
-
         ``change`` is called until it returns the text unchanged, because other processes may replace the file
         concurrently. Some stores check a condition and then write, so the file is read again a moment later. Raises
         OSError.
@@ -297,9 +285,8 @@ class Storage:
         return sorted(name for name, _ in self.walk(folder))
 
     def entries(self, folder: str = "") -> Iterator[tuple[str, int, bool]]:
-        """List the direct contents of a folder in no order: (name, size in bytes, whether it is a folder).
-
-        On S3 the listing is read page by page, and a missing folder is empty. Raises FileNotFoundError, OSError.
+        """List the direct contents of a folder in no order: (name, size in bytes, whether it is a folder). On S3 the
+        listing is read page by page, and a missing folder is empty. Raises FileNotFoundError, OSError.
         """
         if self._access is not None:
             yield from self._objects(folder, Delimiter="/")
@@ -309,9 +296,8 @@ class Storage:
             yield name, int(found["size"] or 0), found["type"] == "directory"
 
     def walk(self, folder: str = "") -> Iterator[tuple[str, int]]:
-        """List all files at any depth below a folder in no order: (name relative to it, size in bytes).
-
-        On S3 the listing is read page by page. A missing folder is empty.
+        """List all files at any depth below a folder in no order: (name relative to it, size in bytes). On S3 the
+        listing is read page by page. A missing folder is empty.
         """
         if self._access is not None:
             yield from ((name, size) for name, size, _ in self._objects(folder))
@@ -384,7 +370,6 @@ class Storage:
 
     def abandon(self, start: str) -> int:
         """Abort all incomplete uploads whose names begin with ``start``, even active ones; return how many there were.
-
         Their parts take up space on S3, and no listing of files shows them. Raises OSError, `StorageError`.
         """
         gone: set[tuple[str, str]] = set()

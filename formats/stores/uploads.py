@@ -31,9 +31,8 @@ class Bucket(Protocol):
 
 
 class Upload:
-    """One object of an S3 storage, sent in parts, three of which are in memory. It appears when the block ends.
-
-    After an error the upload is aborted. `Storage.abandon` removes the uploads of killed processes.
+    """One object of an S3 storage, sent in parts, three of which are in memory. It appears when the block ends. After
+    an error the upload is aborted. `Storage.abandon` removes the uploads of killed processes.
     """
 
     def __init__(self, bucket: Bucket, name: str) -> None:

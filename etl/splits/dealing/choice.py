@@ -25,7 +25,6 @@ def choice_order(seed: int) -> Column:
 
 def count_keys(rows: DataFrame, /, *, zones: DataFrame, each: int, seed: int) -> DataFrame:
     """Count rows by stratum and order key: ``stratum, key, rows``. All rows in a gap have its start as their key.
-
     ``zones`` has one row per stratum to count: ``stratum``, and ``low_Z, high_Z`` for each of ``each`` zones.
     """
     choice = F.col("choice")
@@ -44,9 +43,8 @@ def count_keys(rows: DataFrame, /, *, zones: DataFrame, each: int, seed: int) ->
 
 
 def find_cuts(counted: DataFrame, /, *, cuts: DataFrame) -> DataFrame:
-    """Find the order key of each cut, and the number of rows with smaller keys: ``stratum, cut, key, before``.
-
-    ``cuts`` has ``stratum, cut``: the number of rows of the stratum before the cut.
+    """Find the order key of each cut, and the number of rows with smaller keys: ``stratum, cut, key, before``. ``cuts``
+    has ``stratum, cut``: the number of rows of the stratum before the cut.
     """
     in_order = Window.partitionBy("stratum").orderBy("key").rowsBetween(Window.unboundedPreceding, -1)
     return (
@@ -66,12 +64,9 @@ def find_tied(rows: DataFrame, /, *, keys: DataFrame, seed: int) -> DataFrame:
 def assign_splits(
     rows: DataFrame, /, *, edges: DataFrame, splits: int, seed: int, keep: Sequence[str] = ()
 ) -> DataFrame:
-    """Assign splits to rows: ``id, label, split`` and the columns to ``keep``.
-
-    Rows after the last edge of their stratum are left out.
-
-    ``edges`` has one row per stratum: ``stratum``, and ``choice_S, id_S`` for each split S, ascending: the first row
-    after the split, or null if there is none. A row with a ``fixed`` split goes there.
+    """Assign splits to rows: ``id, label, split`` and the columns to ``keep``. Rows after the last edge of their
+    stratum are left out. ``edges`` has one row per stratum: ``stratum``, and ``choice_S, id_S`` for each split S,
+    ascending: the first row after the split, or null if there is none. A row with a ``fixed`` split goes there.
     """
     choice, row_id = F.col("choice"), F.col("id")
     # Plain expressions over the few edges: Spark compiles these, but interprets array functions.

@@ -45,11 +45,10 @@ _TOLERANCE = 0.5
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Groups:
-    """The contents of ``g`` groups: entries ``starts[j]`` to ``starts[j + 1]`` belong to group ``j``.
-
-    ``starts`` is int64 ``(g + 1,)``, strictly ascending. ``strata`` (dense numbers from 0) and ``images`` (the number
-    of images of that stratum in the group, above 0) are int64 ``(k,)``. ``order`` (seeded hashes that break ties) is
-    int64 ``(g,)``. Raises ValueError for inconsistent columns.
+    """The contents of ``g`` groups: entries ``starts[j]`` to ``starts[j + 1]`` belong to group ``j``. ``starts`` is
+    int64 ``(g + 1,)``, strictly ascending. ``strata`` (dense numbers from 0) and ``images`` (the number of images of
+    that stratum in the group, above 0) are int64 ``(k,)``. ``order`` (seeded hashes that break ties) is int64 ``(g,)``.
+    Raises ValueError for inconsistent columns.
     """
 
     starts: NDArray[np.int64]
@@ -72,14 +71,13 @@ class Groups:
 
 
 def assign_groups(groups: Groups, wanted: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Assign a split to each group, int64 ``(g,)``, so that the numbers of images are near ``wanted``.
-
-    ``wanted`` is float64 ``(n, s)``: the images still wanted by stratum and split, possibly fractions, and negative if
-    a split has too many. It is a target, not a limit: a split may get images of a stratum even if it wants 0. But a
-    split that wants no images in all gets none if another split wants some, and a split that wants images in all gets a
-    group, unless there are fewer groups than such splits. Which groups go where follows from ``order``: over many
-    orders, each group goes to a split as often as ``wanted`` allows. The groups may be in any order; ties are broken by
-    ``order``, then by contents. Raises ValueError for inconsistent strata or numbers.
+    """Assign a split to each group, int64 ``(g,)``, so that the numbers of images are near ``wanted``. ``wanted`` is
+    float64 ``(n, s)``: the images still wanted by stratum and split, possibly fractions, and negative if a split has
+    too many. It is a target, not a limit: a split may get images of a stratum even if it wants 0. But a split that
+    wants no images in all gets none if another split wants some, and a split that wants images in all gets a group,
+    unless there are fewer groups than such splits. Which groups go where follows from ``order``: over many orders, each
+    group goes to a split as often as ``wanted`` allows. The groups may be in any order; ties are broken by ``order``,
+    then by contents. Raises ValueError for inconsistent strata or numbers.
     """
     strata, splits = wanted.shape
     if not splits or not np.isfinite(wanted).all():
@@ -148,9 +146,8 @@ def _descending(groups: Groups) -> NDArray[np.int64]:
 
 
 class _Search:
-    """Groups in descending size, the current split of each (-1: none), and the images still wanted.
-
-    The last stratum has all images, so totals need no separate arithmetic.
+    """Groups in descending size, the current split of each (-1: none), and the images still wanted. The last stratum
+    has all images, so totals need no separate arithmetic.
     """
 
     def __init__(self, groups: Groups, ranking: NDArray[np.int64], wanted: NDArray[np.float64]) -> None:
@@ -231,7 +228,6 @@ class _Search:
 
     def aim(self) -> float:
         """Adjust the targets for giants, groups larger than all that some split wants; return the largest other group.
-
         If giants have more of a stratum than their split wants, the other splits share the rest of the stratum.
         """
         giants = int((self.sizes > np.min(self.wants, where=self.wants > 0, initial=np.inf)).sum())

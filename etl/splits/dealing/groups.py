@@ -42,9 +42,8 @@ def deal_groups(
     keep: Sequence[str],
     stack: ExitStack,
 ) -> Dealt:
-    """Assign each group to one split, as near to the quotas as whole groups allow.
-
-    If only some images are used, they are taken first, exactly; groups are then those of the images that are used.
+    """Assign each group to one split, as near to the quotas as whole groups allow. If only some images are used, they
+    are taken first, exactly; groups are then those of the images that are used.
     """
     is_multi, splits = LABELS in by.values(), len(shares.ratios)
     numbered = rows if is_multi and shares.uses_all else with_strata(spark, rows, shares.strata, by=by)

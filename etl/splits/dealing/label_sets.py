@@ -30,9 +30,8 @@ _CANDIDATES = 1024  # kinds of image per split among which moves are chosen unti
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LabelSets:
-    """The labels of each image in CSR form.
-
-    Image ``i`` has ``labels[starts[i]:starts[i + 1]]``. Raises ValueError for inconsistent arrays.
+    """The labels of each image in CSR form. Image ``i`` has ``labels[starts[i]:starts[i + 1]]``. Raises ValueError for
+    inconsistent arrays.
     """
 
     starts: NDArray[np.int64]
@@ -52,12 +51,11 @@ class LabelSets:
 
 
 def stratify(sets: LabelSets, sizes: Sequence[int], *, seed: int) -> NDArray[np.int64]:
-    """Assign a split to each image, int64 ``(n,)``, so that each split is near its share of each label.
-
-    ``sizes`` has the number of images of each split. They sum to n, and each split gets exactly its size. Labels are
-    near their shares, mostly within one image; there is no proven bound. Ties are broken in seeded orders. The result
-    depends on ``sets.order``, not on the order of the images in the arrays. Raises ValueError if the sizes do not sum
-    to n, two images have the same order, or an image has a label twice.
+    """Assign a split to each image, int64 ``(n,)``, so that each split is near its share of each label. ``sizes`` has
+    the number of images of each split. They sum to n, and each split gets exactly its size. Labels are near their
+    shares, mostly within one image; there is no proven bound. Ties are broken in seeded orders. The result depends on
+    ``sets.order``, not on the order of the images in the arrays. Raises ValueError if the sizes do not sum to n, two
+    images have the same order, or an image has a label twice.
     """
     images = len(sets.order)
     if sum(sizes) != images or min(sizes, default=0) < 0:
@@ -87,10 +85,8 @@ def _deviations(
 def _dealt(
     sets: LabelSets, numbers: NDArray[np.int64], sizes: NDArray[np.int64], random: np.random.Generator
 ) -> NDArray[np.int64]:
-    """The split of each image by the published algorithm. Sizes are above 0; totals may differ from them.
-
-    The split that lacks most of a label comes first, then the one that lacks most images. Images without labels come
-    last.
+    """The split of each image by the published algorithm. Sizes are above 0; totals may differ from them. The split
+    that lacks most of a label comes first, then the one that lacks most images. Images without labels come last.
     """
     images, splits = len(sets.order), len(sizes)
     tie_break = random.permutation(splits).tolist()
@@ -173,9 +169,8 @@ def _repair(
     sizes: NDArray[np.int64],
     random: np.random.Generator,
 ) -> None:
-    """Move images, in place, until totals are exact and no move of a single image helps.
-
-    If no move helps and totals are not exact yet, their weight is doubled.
+    """Move images, in place, until totals are exact and no move of a single image helps. If no move helps and totals
+    are not exact yet, their weight is doubled.
     """
     kind, starts, labels = _kinds(sets, numbers, random)
     kinds, splits, unit = len(starts) - 1, len(sizes), len(assigned)
@@ -220,10 +215,9 @@ def _repair(
 def _kinds(
     sets: LabelSets, numbers: NDArray[np.int64], random: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """The kind of each image, and the labels of each kind (CSR). Images of one kind have the same labels.
-
-    Kinds are distinguished by sums of random numbers. Two of a million kinds collide once in 10**7 runs and are then
-    moved as one: a label may deviate more, but totals stay exact.
+    """The kind of each image, and the labels of each kind (CSR). Images of one kind have the same labels. Kinds are
+    distinguished by sums of random numbers. Two of a million kinds collide once in 10**7 runs and are then moved as
+    one: a label may deviate more, but totals stay exact.
     """
     keys = random.integers(1 << 64, size=int(numbers.max(initial=-1)) + 1, dtype=np.uint64)
     sums = np.append(np.zeros(1, dtype=np.uint64), np.cumsum(keys[numbers], dtype=np.uint64))[sets.starts]

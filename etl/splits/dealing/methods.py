@@ -22,11 +22,10 @@ MOST_ONE_BY_ONE = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Dealt:
-    """Images with their splits: ``rows`` has ``id, label, split`` and the columns to keep.
-
-    ``sizes`` has the images by split, and ``ideal_sizes`` those that the ratios require. ``counts`` and ``ideals`` have
-    the same by class and split. ``images`` has the images of each class that took part, ``unused`` the number of images
-    in no split. ``method`` describes the method. ``groups`` has ``group, split``, if groups were assigned.
+    """Images with their splits: ``rows`` has ``id, label, split`` and the columns to keep. ``sizes`` has the images by
+    split, and ``ideal_sizes`` those that the ratios require. ``counts`` and ``ideals`` have the same by class and
+    split. ``images`` has the images of each class that took part, ``unused`` the number of images in no split.
+    ``method`` describes the method. ``groups`` has ``group, split``, if groups were assigned.
     """
 
     rows: DataFrame

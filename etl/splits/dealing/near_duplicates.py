@@ -30,18 +30,10 @@ _ROUNDS = 8
 
 
 def group_near_duplicates(hashes: DataFrame, *, distance: int) -> DataFrame:
-    """Group the images that look like at least one other. Runs Spark.
-
-    Args:
-        hashes: The images, rows of `HASHES`; those without a hash have no near duplicates. They are read again when the
-            result is computed: persist them.
-        distance: The number of bits, 0 to 8, in which the hashes of two images that look alike may differ.
-
-    Returns:
-        ``id`` and the bigint `LOOK_ALIKES` of the images in groups: the smallest hash of the group, in unsigned order.
-
-    Raises:
-        EtlError: There are too many pairs of similar images for the driver.
+    """Group the images of `HASHES` that look like another one: ``id`` and the bigint `LOOK_ALIKES`, the smallest hash
+    of the group in unsigned order. The hashes are read again when the result is computed, so persist them. ``distance``
+    is the number of bits, 0 to 8, in which two of them may differ. Runs Spark. Raises `EtlError` if there are too many
+    pairs for the driver.
     """
     known = hashes.where(F.col("phash").isNotNull()).select("id", "phash")
     counts = persisted(known.groupBy("phash").agg(F.count("*").alias("images")))
@@ -60,10 +52,9 @@ def group_near_duplicates(hashes: DataFrame, *, distance: int) -> DataFrame:
 
 
 def band_masks(rows: int, distance: int) -> list[int]:
-    """Make 64-bit masks such that any two hashes within the distance are equal under at least one of them.
-
-    The bits are divided into blocks, of which ``distance`` may differ; each mask selects the others. Few blocks give
-    few masks of few bits, and many pairs to compare, so there are more blocks for more ``rows``.
+    """Make 64-bit masks such that any two hashes within the distance are equal under at least one of them. The bits are
+    divided into blocks, of which ``distance`` may differ; each mask selects the others. Few blocks give few masks of
+    few bits, and many pairs to compare, so there are more blocks for more ``rows``.
     """
     blocks = distance + 1
     while 64 * (blocks - distance) / blocks < log2(max(rows, 2)) and comb(blocks + 1, distance) <= _MOST_MASKS:

@@ -46,22 +46,11 @@ def quotas(
     fixed: Sequence[Sequence[int]] | None = None,
     margins: Sequence[Sequence[int]] = (),
 ) -> Quotas:
-    """Round the stratum x split matrix of image counts, breaking ties in a seeded order.
-
-    Time and memory grow with the size of the matrix.
-
-    Args:
-        totals: The number of images in each stratum.
-        ratios: A positive number for each split.
-        seed: The seed of the order that breaks ties.
-        fixed: The images that are in a split already, in the shape of the matrix. A cell that holds more than its ideal
-            keeps them, and the other splits share the rest in proportion.
-        margins: Columns, the most important first: for each stratum, the number of its value. The totals of a value are
-            rounded from their ideals too: always for the first column and for all columns that nest in each other; for
-            columns that cross them, as far as all totals can hold together. With two splits and two columns they can.
-
-    Returns:
-        The matrix, int64 of shape ``(len(totals), len(ratios))``, and the margins whose totals do not all hold.
+    """Round the stratum x split matrix of image counts, breaking ties in the order of a seed. A cell whose ``fixed``
+    images are more than its ideal keeps them, and the other splits share the rest in proportion. ``margins`` are
+    columns, the most important first: the number of its value for each stratum. The totals of a value are rounded from
+    their ideals too: always for the first column and for all columns that nest in each other, and as far as all totals
+    can hold together for columns that cross them. With two splits and two columns they can.
     """
     scale = lcm(*(ratio.denominator for ratio in ratios))
     parts = [int(ratio * scale) for ratio in ratios]
@@ -75,17 +64,9 @@ def quotas(
 def thinned(
     parts: Sequence[Sequence[int]], totals: Sequence[int], *, least: Sequence[Sequence[int]], seed: int
 ) -> NDArray[np.int64]:
-    """How many images to use of each part of each stratum, so that all parts lose the same share.
-
-    Args:
-        parts: The images of each part, by stratum. The last part has the images that may go to any split.
-        totals: The number of images to use of each stratum, at most as many as it has.
-        least: The images that must be used, in the shape of the parts; at most the total of a stratum together.
-        seed: The seed of the order that breaks ties.
-
-    Returns:
-        The numbers, int64 in the shape of the parts. Each is its ideal rounded down, because images of the last part
-        can go wherever others are missing. Only if that part has too few, others are rounded up.
+    """How many images to use of each part of each stratum, so that all parts lose the same share. ``least`` must be
+    used. Each number is its ideal rounded down, because images of the last part may go wherever others are missing.
+    Only if that part has too few, others are rounded up.
     """
     shares = []
     for counts, total, low in zip(parts, totals, least, strict=True):
@@ -148,7 +129,6 @@ def _family(blocks: NDArray[np.int64], rests: list[list[int]], whole: int) -> Fa
 
 def _chain(families: Sequence[Family]) -> tuple[list[Family], list[Family]]:
     """The families that nest in each other, coarsest first, and those that cross them; earlier ones have priority.
-
     Families with one block, or with one stratum per block, are dropped: their totals hold anyway.
     """
     chain, others = [families[0]], []
@@ -194,10 +174,9 @@ def _shares(total: int, parts: Sequence[int], held: Sequence[int]) -> tuple[list
 
 
 def apportion(total: int, shares: Sequence[int], *, seed: int, least: Sequence[int] | None = None) -> list[int]:
-    """Divide ``total`` in proportion to ``shares``; each part is its ideal rounded down or up.
-
-    ``total`` is at most the sum of the shares. The largest remainders are rounded up (Hamilton's method), ties in a
-    seeded order. Parts are at least ``least``, which sum to at most the total; the other parts share the rest.
+    """Divide ``total`` in proportion to ``shares``; each part is its ideal rounded down or up. ``total`` is at most the
+    sum of the shares. The largest remainders are rounded up (Hamilton's method), ties in a seeded order. Parts are at
+    least ``least``, which sum to at most the total; the other parts share the rest.
     """
     if not sum(shares):
         return [0] * len(shares)
@@ -221,7 +200,6 @@ def _diffuse(
     families: Sequence[tuple[NDArray[np.int64], int]],
 ) -> NDArray[np.bool_]:
     """Choose the cells to raise, stratum by stratum in an order, each time in the splits furthest below their ideals.
-
     The total of each stratum is exact. Split totals and the totals of the families' blocks are close; a weight for each
     family decides how close.
     """

@@ -30,10 +30,9 @@ _UPHILL = 0.05
 
 
 class Family:
-    """A partition of the strata into blocks, with bounds for the raises of each block in each split.
-
-    ``blocks`` is the block of each stratum, int64 ``(strata,)``, dense from 0. ``below`` and ``above`` are int64
-    ``(blocks, splits)``. ``loads`` has the current raises.
+    """A partition of the strata into blocks, with bounds for the raises of each block in each split. ``blocks`` is the
+    block of each stratum, int64 ``(strata,)``, dense from 0. ``below`` and ``above`` are int64 ``(blocks, splits)``.
+    ``loads`` has the current raises.
     """
 
     def __init__(self, blocks: NDArray[np.int64], below: NDArray[np.int64], above: NDArray[np.int64]) -> None:
@@ -76,14 +75,9 @@ class Rounding:
         chain: Sequence[Family],
         others: Sequence[Family] = (),
     ) -> None:
-        """Start from a matrix of raises whose strata have their totals.
-
-        Args:
-            raised: The cells that are raised, bool ``(strata, splits)``; changed in place.
-            may_rise: The cells that may be raised.
-            chain: Families from the coarsest, which has one block, to the finest, each finer than the one before. A
-                rounding of their totals must exist.
-            others: Families that cross the chain.
+        """Start from the cells that are ``raised``, bool ``(strata, splits)``, whose strata have their totals; it is
+        changed in place. The families of the ``chain`` go from the coarsest, which has one block, to the finest. A
+        rounding of their totals must exist. ``others`` cross the chain.
         """
         self._raised, self._may_rise = raised, may_rise
         self._chain, self._others = list(chain), list(others)
@@ -111,10 +105,9 @@ class Rounding:
                 self._apply(self._route(start, end, random), random)
 
     def mend(self, random: np.random.Generator) -> None:
-        """Move raises until each total of the other families is within its bounds, as far as such moves are found.
-
-        The chain's totals stay within their bounds. ``random`` decides the steps of a walk, for totals that paths
-        cannot correct.
+        """Move raises until each total of the other families is within its bounds, as far as such moves are found. The
+        chain's totals stay within their bounds. ``random`` decides the steps of a walk, for totals that paths cannot
+        correct.
         """
         moved = True
         while moved and self._distance():
@@ -135,10 +128,9 @@ class Rounding:
         return TOP if level == 0 else (level - 1, int(self._parents[level][block]), split)
 
     def _route(self, start: Node, end: Node, random: np.random.Generator | None) -> list[Node]:
-        """Find a path along which to pass a raise; within a finest block, it changes its split.
-
-        In a chain of one family it is a shortest path. With more families, a shortest-path search would visit nearly
-        all blocks, so the search continues from the latest node, towards the blocks that contain ``end`` if possible.
+        """Find a path along which to pass a raise; within a finest block, it changes its split. In a chain of one
+        family it is a shortest path. With more families, a shortest-path search would visit nearly all blocks, so the
+        search continues from the latest node, towards the blocks that contain ``end`` if possible.
         """
         is_flat = len(self._chain) == 1
         towards = {end[:2]}
@@ -235,13 +227,10 @@ class Rounding:
         return False
 
     def _exchange(self, family: Family, block: int, give: int, take: int) -> list[tuple[int, int, int]]:
-        """The shortest list of moves that moves a raise of a block from one split to another; empty if there is none.
-
-        All other totals of the family and the chain stay within their bounds::
-
-            site 3 gives   (class 7, site 3) moves from split 0 to 1; class 7 now lacks one in split 0:
-            site 5 takes   (class 7, site 5) moves from split 1 to 0, if site 5 has room there; else it gives in turn
-        """
+        """The shortest list of moves that moves a raise of a block from one split to another; empty without one."""
+        # All other totals of the family and the chain stay within their bounds:
+        #   site 3 gives   (class 7, site 3) moves from split 0 to 1; class 7 now lacks one in split 0:
+        #   site 5 takes   (class 7, site 5) moves from split 1 to 0, if site 5 has room there; else it gives in turn
         deepest = len(self._chain) - 1
         start = (_VALUE, block)
         came_from: dict[tuple[int, int], tuple[tuple[int, int], int] | None] = {start: None}

@@ -21,10 +21,8 @@ from formats.sizes import counted
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stratum:
-    """One stratum: its values, its class (-1 if strata have no class), its images.
-
-    ``fixed`` has the images that must go to a split, by split, and ``staying`` those of them that are in the split that
-    is extended: they are always used.
+    """One stratum: its values, its class (-1 if strata have no class), its images. ``fixed`` has the images that must
+    go to a split, by split, and ``staying`` those of them that are in the split that is extended: they are always used.
     """
 
     values: tuple[object, ...]
@@ -41,9 +39,8 @@ class Stratum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
-    """The quota matrix: ``quotas[g]`` has the images of stratum ``g`` by split, of ``used[g]`` in all.
-
-    ``fixed[g]`` has the images among these that must go to a split, by split.
+    """The quota matrix: ``quotas[g]`` has the images of stratum ``g`` by split, of ``used[g]`` in all. ``fixed[g]`` has
+    the images among these that must go to a split, by split.
     """
 
     strata: Sequence[Stratum]
@@ -85,26 +82,12 @@ def share(
     names: Mapping[int, str],
     by: Sequence[str] = (),
 ) -> Shares:
-    """Compute the quotas of the strata.
-
-    Each cell is its ideal rounded down or up, the total of each class is exact, and the total of each split is its
-    ideal rounded down or up, as far as images that are in a split already allow it. If strata are combinations of
-    columns, the number of each class in each split is also its ideal rounded down or up, and so is that of each value
-    of another column unless a warning says otherwise. If only some images are used, those that must go to a split are
-    used at the same rate as the others, except those that stay, which are all used.
-
-    Args:
-        strata: The strata.
-        ratios: The ratio of each split.
-        plan: The options.
-        names: The class names by number.
-        by: The columns of the strata's values.
-
-    Returns:
-        The quotas, with warnings.
-
-    Raises:
-        WeightsError: The weights do not match the classes, leave no images, or fewer than stay.
+    """Compute the quotas of the strata, which are values of the columns ``by``. Each cell is its ideal rounded down or
+    up, the total of each class is exact, and the total of each split is its ideal rounded down or up, as far as images
+    that are in a split already allow it. If strata are combinations of columns, so are the number of each class in each
+    split, and that of each value of another column unless a warning says otherwise. If only some images are used, those
+    that must go to a split are used at the same rate as the others, except those that stay, which are all used. Raises
+    `WeightsError` if the weights do not match the classes, leave no images, or fewer than stay.
     """
     of_class: dict[int, list[int]] = defaultdict(list)
     for index, stratum in enumerate(strata):
@@ -177,9 +160,8 @@ def _of_fixed(shares: Shares) -> list[str]:
 def check_sizes(
     counts: Mapping[int, Sequence[int]], sizes: Sequence[int], *, plan: SplitPlan, names: Mapping[int, str]
 ) -> list[str]:
-    """Warn of classes that are not in all splits, from images by class and split, and by split.
-
-    Raises `TableError` if the plan refuses them or, without classes, if it refuses the size of a split.
+    """Warn of classes that are not in all splits, from images by class and split, and by split. Raises `TableError` if
+    the plan refuses them or, without classes, if it refuses the size of a split.
     """
     wanted = f"Wanted at least {plan.min_per_split:,} images"
     by_class = {label: row for label, row in counts.items() if sum(row)}

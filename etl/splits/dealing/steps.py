@@ -27,11 +27,9 @@ def deal(
     seed: int,
     keep: Sequence[str] = (),
 ) -> DataFrame:
-    """Assign the rows of each stratum to splits, exactly: ``id, label, split`` and the columns to ``keep``.
-
-    ``rows`` has ``id, label, stratum`` and optionally ``fixed``. ``free`` is the number of rows of each stratum that
-    are not fixed, and ``quotas`` how many of these each split gets. Raises `TableError` if the number of rows has
-    changed.
+    """Assign the rows of each stratum to splits, exactly: ``id, label, split`` and the columns to ``keep``. ``rows``
+    has ``id, label, stratum`` and optionally ``fixed``. ``free`` is the number of rows of each stratum that are not
+    fixed, and ``quotas`` how many of these each split gets. Raises `TableError` if the number of rows has changed.
     """
     ends = {stratum: list(accumulate(of_stratum)) for stratum, of_stratum in quotas.items()}
     inside = {(stratum, cut) for stratum, cuts in ends.items() for cut in cuts if 0 < cut < free.get(stratum, 0)}
@@ -55,20 +53,10 @@ def take_used(
     parts: Mapping[int, Sequence[int]],
     seed: int,
 ) -> DataFrame:
-    """Take the rows that are used of each stratum, in the order in which `deal` assigns them.
-
-    Args:
-        spark: The session.
-        rows: ``id, label, stratum``, optionally ``fixed`` with ``stays``, and any others.
-        used: By stratum, the rows to take: those that must go to each split, and last those that may go to any.
-        parts: The rows that there are, in the same form, without those that stay. These are always taken.
-        seed: The seed of the order.
-
-    Returns:
-        The rows that are used, with the same columns.
-
-    Raises:
-        TableError: The number of rows has changed.
+    """Take the rows that are used of each stratum, in the order in which `deal` assigns them. Rows have ``id, label,
+    stratum``, and optionally ``fixed`` with ``stays``. ``used`` has by stratum the number of rows that must go to each
+    split, and last of those that may go to any; ``parts`` has the rows that there are, without those that stay. Raises
+    `TableError` if the number of rows has changed.
     """
     splits = max(map(len, parts.values()), default=1) - 1
     others = [name for name in rows.columns if name not in ("id", "label")]

@@ -26,9 +26,8 @@ class Survey(NamedTuple):
 
 
 def survey(rows: DataFrame, *, by: Mapping[str, str], plan: SplitPlan, metadata: Metadata, splits: int) -> Survey:
-    """Count the images that take part. Raises `TableError`.
-
-    A cache that was not yet compared with its manifest is compared in the same pass. Then all its rows must take part.
+    """Count the images that take part. Raises `TableError`. A cache that was not yet compared with its manifest is
+    compared in the same pass. Then all its rows must take part.
     """
     columns = [*by.values(), *(["fixed"] if "fixed" in rows.columns else [])]
     alone = F.count_if("is_alone") if "is_alone" in rows.columns else F.lit(0)

@@ -16,19 +16,8 @@ _INSTEAD = "To make a smaller split, leave out --extend: --exclude keeps images 
 def used_images(
     counts: Mapping[int, int], *, plan: SplitPlan, names: Mapping[int, str], staying: Mapping[int, int] | None = None
 ) -> dict[int, int]:
-    """The number of images to use by class number, of ``counts``.
-
-    Args:
-        counts: The images by class number.
-        plan: The options.
-        names: The class names by number.
-        staying: The images of each class that must be used, because they are in a split that is extended.
-
-    Returns:
-        The numbers, at least those that stay.
-
-    Raises:
-        WeightsError: The weights do not match the classes, leave no images, or fewer than stay.
+    """The number of images to use by class number: at least those that are ``staying`` in a split that is extended.
+    Raises `WeightsError` if the weights do not match the classes, leave no images, or fewer than stay.
     """
     labels = sorted(counts)
     totals = [counts[label] for label in labels]
@@ -65,9 +54,8 @@ def used_images(
 
 
 def class_totals(counts: Sequence[int], weights: Sequence[Fraction]) -> list[int]:
-    """The images used of each class: ``floor(w_c * min over w > 0 of n / w)``, the largest set with this balance.
-
-    A class of weight 0 is left out. Raises ValueError unless there is one weight per class, none is negative, and at
+    """The images used of each class: ``floor(w_c * min over w > 0 of n / w)``, the largest set with this balance. A
+    class of weight 0 is left out. Raises ValueError unless there is one weight per class, none is negative, and at
     least one is positive.
     """
     if len(weights) != len(counts):

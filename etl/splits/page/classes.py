@@ -65,17 +65,13 @@ def bars(names: Sequence[str], classes: Sequence[OfClass]) -> Iterator[tuple[OfC
 
 
 class Outline(NamedTuple):
-    """All classes side by side, largest first, as a stack of outlines, each drawn over a taller one.
+    """All classes side by side, largest first, as a stack of outlines, each drawn over a taller one."""
 
-    ``steps`` has up to a thousand steps of ``run`` classes each. ``layers`` has CSS class names, and heights from 0 to
-    1000. ``marks`` has the sizes on the axis, and the distance of each from the top.
-    """
-
-    steps: Sequence[Sequence[OfClass]]
+    steps: Sequence[Sequence[OfClass]]  # up to a thousand, of ``run`` classes each
     run: int
     is_log: bool
-    layers: list[tuple[str, list[float]]]
-    marks: list[tuple[int, float]]
+    layers: list[tuple[str, list[float]]]  # CSS class names, and heights from 0 to 1000
+    marks: list[tuple[int, float]]  # the sizes on the axis, and the distance of each from the top
 
 
 def outline(classes: Sequence[OfClass]) -> Outline:

@@ -12,13 +12,11 @@ _NAMED_BARS = 60  # with more classes, the page shows one outline
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageFacts:
-    """The contents of the page, as plain text without escapes.
-
-    ``rows``, ``ideal_rows`` (from the ratios) and ``fingerprints`` have one entry per split, like ``split_names``.
-    ``classes`` has name, images by split, ideal by split and images in all, in any order; it is empty for images
-    without classes. ``leaks`` has numbers by what they count, for each kind of leak; a kind without numbers was not
-    checked. ``copies`` is the number of splits that an image is in: the number of folds. Raises ValueError if the
-    numbers of splits differ.
+    """The contents of the page, as plain text without escapes. ``rows``, ``ideal_rows`` (from the ratios) and
+    ``fingerprints`` have one entry per split, like ``split_names``. ``classes`` has name, images by split, ideal by
+    split and images in all, in any order; it is empty for images without classes. ``leaks`` has numbers by what they
+    count, for each kind of leak; a kind without numbers was not checked. ``copies`` is the number of splits that an
+    image is in: the number of folds. Raises ValueError if the numbers of splits differ.
     """
 
     title: str
@@ -41,11 +39,10 @@ class PageFacts:
 
 
 def render(facts: PageFacts) -> str:
-    """Render the page as HTML, in light and dark. It needs neither scripts nor a network.
-
-    Classes are sorted from the largest to the smallest; classes of equal size keep their order. If there are very many,
-    the table has only the largest and the smallest and says so, so that the page stays below a few megabytes; totals
-    cover all classes. Text that is not Unicode, such as bytes in old file names, becomes question marks.
+    """Render the page as HTML, in light and dark. It needs neither scripts nor a network. Classes are sorted from the
+    largest to the smallest; classes of equal size keep their order. If there are very many, the table has only the
+    largest and the smallest and says so, so that the page stays below a few megabytes; totals cover all classes. Text
+    that is not Unicode, such as bytes in old file names, becomes question marks.
     """
     loader = jinja2.PackageLoader("etl.splits.page", ".")  # also works if the package is in a zip
     environment = jinja2.Environment(
