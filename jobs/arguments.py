@@ -27,7 +27,7 @@ Needed = Mapping[str, Sequence[str]]
 P = TypeVar("P")
 
 
-def make_parser(name: str, *, manual: str | None, epilog: str | None = None) -> Parser:
+def make_parser(name: str, *, manual: str | None, epilog: str) -> Parser:
     """A job's parser: its help is a manual page, and it knows the options of spark-submit."""
     return Parser(name, manual=manual, epilog=epilog, explain=misplaced)
 
@@ -81,8 +81,8 @@ def parse(
 
 def _with_tables(args: argparse.Namespace, needed: Needed) -> argparse.Namespace:
     """The options with a name for each table that is needed and missing."""
-    missing = {name: f"ks.{name.removesuffix('_table')}" for name in PAIR if name in needed}
-    return argparse.Namespace(**(vars(args) | {name: getattr(args, name) or missing[name] for name in missing}))
+    missing = [name for name in PAIR if name in needed and getattr(args, name) is None]
+    return argparse.Namespace(**vars(args) | {name: f"ks.{name.removesuffix('_table')}" for name in missing})
 
 
 def _check_places(args: argparse.Namespace) -> None:

@@ -71,7 +71,7 @@ class ChosenSplit:
 
 
 def table_entries(
-    table: MetadataTable, *, data: TableName, kind: LabelType, earlier: EarlierMetadata | None = None
+    table: MetadataTable, *, data: TableName, kind: LabelType, earlier: EarlierMetadata | None
 ) -> DataFrame:
     """The images of a metadata table with the columns of `ENTRIES`, and ``label``. Their bytes are read by id. With
     ``earlier``, they are those of an earlier run, with the column ``then``. Raises `TableError` for a table without

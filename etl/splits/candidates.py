@@ -115,9 +115,9 @@ def name_numbers(rows: DataFrame, /, *, columns: Sequence[str]) -> DataFrame:
     return rows.withColumns(as_text) if as_text else rows
 
 
-def label_set(column: str = LABELS) -> Column:
+def label_set() -> Column:
     """The labels of an image in canonical form: sorted, each once, empty if there are none."""
-    return F.coalesce(F.array_sort(F.array_distinct(F.col(column))), F.array().cast("array<int>"))
+    return F.coalesce(F.array_sort(F.array_distinct(F.col(LABELS))), F.array().cast("array<int>"))
 
 
 def name_labels(rows: DataFrame, /) -> DataFrame:

@@ -121,6 +121,7 @@ class Publication:
         """Write the manifest, and remove what it does not name. ``files`` are in its folders, ``beside`` beside it."""
         kind = self._kind
         self.storage.publish_text(kind.manifests[0], manifest, files=[*files, *beside])
+        # Only now: until the manifest was replaced, readers needed what the old one names.
         for name in (*kind.older, *self._stale):
             self.storage.remove(name)
         for folder in filter(kind.folders, self.storage.names()):

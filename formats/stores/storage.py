@@ -132,10 +132,10 @@ class Storage:
         with self._told():
             return bool(self.filesystem.exists(self.path(name)))
 
-    def is_folder(self, name: str = "") -> bool:
-        """Whether a folder exists."""
+    def is_folder(self) -> bool:
+        """Whether the folder exists."""
         with self._told():
-            return bool(self.filesystem.isdir(self.path(name)))
+            return bool(self.filesystem.isdir(self.path()))
 
     def size(self, name: str) -> int:
         """The length of a file in bytes. Raises FileNotFoundError, OSError."""

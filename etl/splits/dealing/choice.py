@@ -61,9 +61,7 @@ def find_tied(rows: DataFrame, /, *, keys: DataFrame, seed: int) -> DataFrame:
     return keyed.join(F.broadcast(keys), on=["stratum", "key"], how="inner")
 
 
-def assign_splits(
-    rows: DataFrame, /, *, edges: DataFrame, splits: int, seed: int, keep: Sequence[str] = ()
-) -> DataFrame:
+def assign_splits(rows: DataFrame, /, *, edges: DataFrame, splits: int, seed: int, keep: Sequence[str]) -> DataFrame:
     """Assign splits to rows: ``id, label, split`` and the columns to ``keep``. Rows after the last edge of their
     stratum are left out. ``edges`` has one row per stratum: ``stratum``, and ``choice_S, id_S`` for each split S,
     ascending: the first row after the split, or null if there is none. A row with a ``fixed`` split goes there.

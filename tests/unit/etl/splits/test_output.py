@@ -113,14 +113,6 @@ def test_a_half_written_split_is_accepted_only_with_overwrite(tmp_path: Path) ->
         SplitOutput(str(tmp_path), overwrite=False)
 
 
-def test_a_half_written_cache_is_accepted_only_with_overwrite(tmp_path: Path) -> None:
-    (tmp_path / "_attempt-fedcba987654").mkdir()
-    with pytest.raises(OutputExistsError, match=r"half-written\. Set --overwrite"):
-        cache_folder(str(tmp_path), overwrite=False)
-    with cache_folder(str(tmp_path), overwrite=True):
-        pass
-
-
 def test_an_unwritable_output_folder_is_refused_at_once(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OutputExistsError, match="Found: a file"):
