@@ -103,8 +103,8 @@ def doubt_of(counts: Mapping[str, int]) -> Doubt | None:
 class _Level:
     """The folders below one or several others, by the name of the topmost folder."""
 
+    # For each topmost folder, the number of images in each folder below it; ``()`` counts those directly in it.
     tops: Mapping[str, Counter[_Folder]]
-    """For each topmost folder, the number of images in each folder below it; ``()`` counts those directly in it."""
 
     @classmethod
     def of(cls, counts: Mapping[_Folder, int]) -> "_Level":

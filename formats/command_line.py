@@ -20,11 +20,10 @@ from formats.sizes import parse_size
 from schemas.errors import ImagestrataError
 
 P = ParamSpec("P")
-FAILED, INTERRUPTED = 1, 130
-"""Exit codes of commands, besides 0 for done and 2 for a wrong command line."""
+FAILED, INTERRUPTED = 1, 130  # exit codes of commands, besides 0 for done and 2 for a wrong command line
 
+# Explains an unknown option, given its name and the command line; None if it has nothing to say.
 Explain = Callable[[str, Sequence[str]], str | None]
-"""Explains an unknown option, given its name and the command line; None if it has nothing to say."""
 
 # argparse's own messages, in all versions since Python 3.8, and ours.
 _MESSAGES = (

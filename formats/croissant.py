@@ -18,8 +18,7 @@ from schemas.shards import ShardManifest
 
 log = logging.getLogger(__name__)
 
-SPLIT_NAME, SHARDS_NAME = "_croissant.json", "croissant.json"
-"""The file in a split folder, and in a folder of shards."""
+SPLIT_NAME, SHARDS_NAME = "_croissant.json", "croissant.json"  # the file in a split folder, and in a folder of shards
 
 MEDIA_TYPE = "application/ld+json"
 

@@ -10,8 +10,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-SPARK_SEED = 42
-"""The seed that Spark always uses for the first column."""
+SPARK_SEED = 42  # the seed that Spark always uses for the first column
 
 _P1 = np.uint64(0x9E3779B185EBCA87)
 _P2 = np.uint64(0xC2B2AE3D27D4EB4F)
@@ -19,8 +18,8 @@ _P3 = np.uint64(0x165667B19E3779F9)
 _P4 = np.uint64(0x85EBCA77C2B2AE63)
 _P5 = np.uint64(0x27D4EB2F165667C5)
 
+# The number of rows that are hashed at a time, so that intermediate results fit in the cache of a core.
 _PIECE_ROWS = 8192
-"""The number of rows that are hashed at a time, so that intermediate results fit in the cache of a core."""
 
 Column: TypeAlias = NDArray[np.int32] | NDArray[np.int64] | NDArray[np.uint8]
 Hashes: TypeAlias = NDArray[np.uint64]

@@ -5,6 +5,7 @@ macOS, ``.ipynb_checkpoints``) or is ``__MACOSX``. So is an object whose name en
 folder. Where files are not opened to see what they are, their names must have an extension of an image.
 """
 
+# File extensions of images, in lower case without the dot, and their formats.
 EXTENSIONS = {
     **dict.fromkeys((b"jpg", b"jpeg", b"jpe", b"jfif", b"mpo"), "JPEG"),
     **dict.fromkeys((b"tif", b"tiff"), "TIFF"),
@@ -13,10 +14,8 @@ EXTENSIONS = {
     **dict.fromkeys((b"pnm", b"ppm", b"pgm", b"pbm"), "PNM"),
     **{b"png": "PNG", b"apng": "PNG", b"webp": "WEBP", b"gif": "GIF"},
 }
-"""File extensions of images, in lower case without the dot, and their formats."""
 
-OPTIONS_RECORD = ".ingest.json"
-"""A file of ours beside images, which is never listed."""
+OPTIONS_RECORD = ".ingest.json"  # A file of ours beside images, which is never listed
 HIDDEN = "hidden: a name begins with a dot, or is __MACOSX"
 MARKER = "not a file: it marks a folder"
 OTHER = "not the name of an image"

@@ -36,8 +36,7 @@ class LocalNode:
 
     hosts: tuple[str, ...]
     port: int
-    processes: tuple[tuple[int, str], ...]
-    """The pid of each node, and when the kernel started it: see `start_time`."""
+    processes: tuple[tuple[int, str], ...]  # the pid of each node, and when the kernel started it: see `start_time`
 
     @classmethod
     def find(cls, place: Path | None = None) -> Self | None:

@@ -3,10 +3,10 @@
 import re
 from decimal import Decimal
 
+# What a help page says about an option whose metavar is SIZE.
 HELP = (
     "SIZE is a number of bytes or has a unit: K, M, G, T are powers of 1000; Ki, Mi, Gi, Ti of 1024 (500M, 1GiB, 3e8)"
 )
-"""What a help page says about an option whose metavar is SIZE."""
 
 _SIZE = re.compile(
     r"(?P<number>\d{1,30}(\.\d{1,30})?|\.\d{1,30})(e\+?(?P<power>\d{1,2}))? ?(?P<unit>[kmgtp]i?)?b?", re.ASCII

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
 BLOCK = 512
+# The largest extended header, which is read into memory. The longest paths have a few kilobytes.
 MAX_EXTENDED = 1 << 20
-"""The largest extended header, which is read into memory. The longest paths have a few kilobytes."""
 
 _NOTHING = bytes(BLOCK)
 _MOST_BYTES = 1 << 62

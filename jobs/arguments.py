@@ -12,16 +12,15 @@ from formats.stores.addresses import check_store
 from jobs.messages import NO_JAVA, misplaced, not_installed
 
 PREFIX = "spark.imagestrata."
+# The two tables of an ingest. The command line gives both or neither; Spark's configuration gives the default.
 PAIR = ("data_table", "metadata_table")
-"""The two tables of an ingest. The command line gives both or neither; Spark's configuration gives the default."""
-_LISTS = {"split_subdir"}
-"""Options whose configured value is a comma-separated list."""
+_LISTS = {"split_subdir"}  # options whose configured value is a comma-separated list
 
+# Options that are paths or addresses.
 _PLACES = (
     *("source", "labels", "masks", "arrays", "target_dir", "out", "rows_fn", "split", "split_ofn", "extend"),
     *("metadata_ifn", "metadata_ofn"),
 )
-"""Options that are paths or addresses."""
 
 Needed = Mapping[str, Sequence[str]]
 P = TypeVar("P")

@@ -13,8 +13,8 @@ from schemas.manifest import SplitFile
 from schemas.parsing import check_count, check_digest, parsed
 from schemas.tables import Columns
 
+# The format version. In format 1, the column with the times at which images expire was called ``expires``.
 FORMAT = 2
-"""The format version. In format 1, the column with the times at which images expire was called ``expires``."""
 
 NAME = "cache.json"
 

@@ -10,13 +10,12 @@ from schemas.errors import SchemaError
 from schemas.names import hidden_character
 from schemas.parsing import check_count, check_digest, parsed
 
-FORMAT = 1
-"""The format version that this software writes, and the newest that it reads."""
+FORMAT = 1  # the format version that this software writes, and the newest that it reads
 
 VERSION_NAME = "version.json"
 
+# Names of datasets. They are ASCII, so that no two names look alike.
 NAME_PATTERN = r"^[A-Za-z0-9](?:[A-Za-z0-9._\-]{0,98}[A-Za-z0-9_\-])?$"
-"""Names of datasets. They are ASCII, so that no two names look alike."""
 
 _NAME = re.compile(NAME_PATTERN[:-1])
 _RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)  # reserved device names on Windows

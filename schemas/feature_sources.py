@@ -16,11 +16,10 @@ from dataclasses import dataclass
 
 from schemas.errors import SchemaError
 
-SQL = "sql:"
-"""What an SQL expression begins with, stored and as users write it."""
+SQL = "sql:"  # what an SQL expression begins with, stored and as users write it
 
+# How pixels become the input of a model. `etl.features.computing.models` says what each does.
 PREPROCESSES = ("imagenet", "clip", "0-1", "none")
-"""How pixels become the input of a model. `etl.features.computing.models` says what each does."""
 
 _SIZE = re.compile(r"([1-9][0-9]{0,3})(?:x([1-9][0-9]{0,3}))?")
 

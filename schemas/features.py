@@ -17,9 +17,9 @@ from schemas.parsing import check_digest, parsed
 from schemas.tables import MAX_NAME, TableName
 
 FORMAT = 1
-MAX_LENGTH = 65_536
-"""The most numbers in a vector."""
+MAX_LENGTH = 65_536  # the most numbers in a vector
 
+# The types of fields, in CQL and in Spark.
 FIELD_TYPES = {
     "boolean": "BOOLEAN",
     "int": "INT",
@@ -29,7 +29,6 @@ FIELD_TYPES = {
     "text": "STRING",
     "blob": "BINARY",
 }
-"""The types of fields, in CQL and in Spark."""
 
 _VIEW = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*")
 _FIELD = re.compile(r"[a-z][a-z0-9_]{0,47}")

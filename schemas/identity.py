@@ -4,16 +4,16 @@ import hashlib
 import uuid
 from collections.abc import Callable
 
+# The namespace of all image ids. Never change it: that would change every id ever written.
 NAMESPACE = uuid.UUID("8f0b7c1e-52d5-5b1c-9a56-3d6d1f1c2a40")
-"""The namespace of all image ids. Never change it: that would change every id ever written."""
 
+# Test vectors: (dataset, or_split, path, id).
 VECTORS: tuple[tuple[str, bytes, bytes, str], ...] = (
     ("digits", b"train", b"7/0001.png", "7c743c2e-685c-55f2-9f8b-e10df2a8a6a6"),
     ("digits", b"", b"7/0001.png", "27f9d9bd-4ee7-595c-956e-17807d70b5a8"),
     ("imagenette", b"val", b"n01440764/sub dir/caf\xc3\xa9.JPEG", "56e049f6-0501-560e-a720-164f8258f18c"),
     ("imagenette", b"val", b"n01440764/caf\xe9\n.JPEG", "fd01a0f8-271f-53a4-a1dd-7f7adaa39221"),
 )
-"""Test vectors: (dataset, or_split, path, id)."""
 
 
 def image_id(dataset: str, or_split: bytes, path: bytes) -> uuid.UUID:

@@ -10,14 +10,12 @@ from schemas.features import ViewName, check_field_type
 from schemas.parsing import check_count, check_digest, parsed
 from schemas.tables import Columns
 
-FORMAT = 1
-"""The format version that this software writes, and the newest one that it reads."""
+FORMAT = 1  # the format version that this software writes, and the newest one that it reads
 
+# Its name. Readers of Parquet folders, such as pandas and Spark, skip files whose names begin with ``_``.
 NAME = "_manifest.json"
-"""Its name. Readers of Parquet folders, such as pandas and Spark, skip files whose names begin with ``_``."""
 
-NAMES = (NAME, "manifest.json")
-"""Where to look for it, in this order: version 0.1 wrote it without the underscore."""
+NAMES = (NAME, "manifest.json")  # where to look for it, in this order: version 0.1 wrote it without the underscore
 
 
 @dataclass(frozen=True, slots=True)

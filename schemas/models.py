@@ -10,11 +10,9 @@ from typing import Any
 
 from schemas.parsing import check_digest, parsed
 
-FORMAT = 1
-"""The format version that this software writes, and the newest one that it reads."""
+FORMAT = 1  # the format version that this software writes, and the newest one that it reads
 
-SUFFIX = ".lineage.json"
-"""The end of its name, after the name of the checkpoint."""
+SUFFIX = ".lineage.json"  # the end of its name, after the name of the checkpoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,16 +10,15 @@ from typing import Any
 from schemas.errors import SchemaError
 from schemas.parsing import check_count, check_digest, parsed
 
-FORMAT = 1
-"""The format version that this software writes, and the newest that it reads."""
+FORMAT = 1  # the format version that this software writes, and the newest that it reads
 
 NAME = "shards.json"
 
+# The smallest size of a piece, except the last of a shard: the minimum for a part of a multipart upload to S3.
 PIECE_BYTES = 5 << 20
-"""The smallest size of a piece, except the last of a shard: the minimum for a part of a multipart upload to S3."""
 
+# The largest size of a shard on S3: a multipart upload has at most 10,000 parts, and each part is one piece.
 MOST_BYTES_ON_S3 = 10_000 * PIECE_BYTES
-"""The largest size of a shard on S3: a multipart upload has at most 10,000 parts, and each part is one piece."""
 
 _SHARD_NAME = re.compile(r"(?!\.)[^/\\\x00-\x1f\x7f]+")  # of a file beside the manifest, and neither "." nor ".."
 

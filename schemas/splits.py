@@ -18,5 +18,5 @@ ARROW_SCHEMA = pa.schema(
 
 SPARK_SCHEMA = "id BINARY NOT NULL, label INT NOT NULL, position BIGINT NOT NULL, split INT NOT NULL"
 
+# The schema of splits without positions: readers compute the order.
 UNPLACED_SCHEMA = "id BINARY NOT NULL, label INT NOT NULL, split INT NOT NULL"
-"""The schema of splits without positions: readers compute the order."""

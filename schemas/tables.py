@@ -14,20 +14,19 @@ from uuid import UUID
 
 from schemas.errors import IdentifierError
 
+# Label types: a class number, a mask, an array of numbers (also stored as a list in the metadata), or no label.
 LabelType = Literal["int", "blob", "multi", "none"]
-"""Label types: a class number, a mask, an array of numbers (also stored as a list in the metadata), or no label."""
 
 LABEL_TYPES: tuple[LabelType, ...] = get_args(LabelType)
+# How classes get numbers: in the order of their names, or because their names are numbers.
 ClassNames = Literal["name", "number"]
-"""How classes get numbers: in the order of their names, or because their names are numbers."""
+# The kinds of removed images in a history: deleted on request, or no longer in their source.
 DELETED, PRUNED = "deleted", "pruned"
-"""The kinds of removed images in a history: deleted on request, or no longer in their source."""
+# Columns that tables of earlier versions lack. Jobs that write to such a table add them.
 ADDED_COLUMNS = ("since", "state", "ttl")
-"""Columns that tables of earlier versions lack. Jobs that write to such a table add them."""
-MAX_NAME = 48
-"""The most characters in the name of a keyspace, table or column in Cassandra."""
+MAX_NAME = 48  # the most characters in the name of a keyspace, table or column in Cassandra
+# The most characters in the name of a new metadata table, so that the names of its other tables begin with it.
 MAX_METADATA = MAX_NAME - len("_history")
-"""The most characters in the name of a new metadata table, so that the names of its other tables begin with it."""
 _DIGITS = 8  # of a digest
 _DATA_LABELS = {"int": "int", "blob": "blob", "multi": "blob", "none": None}  # the CQL type in the data table
 

@@ -18,15 +18,12 @@ from etl.sources.reading import Reader
 from schemas import Columns, TableName
 from schemas.tables import LabelType
 
-THREADS = 4
-"""The number of images that a task reads at a time, if it can."""
+THREADS = 4  # the number of images that a task reads at a time, if it can
 _READ_TOGETHER = 8
-_READ_TOGETHER_BYTES = 4 << 20
-"""The size of a group, because each thread switch costs as much as a small file."""
+_READ_TOGETHER_BYTES = 4 << 20  # the size of a group, because each thread switch costs as much as a small file
 _AHEAD_BYTES = 32 << 20
 _AHEAD = 64
-_TOGETHER = 64
-"""The number of images that are requested from a table at a time."""
+_TOGETHER = 64  # the number of images that are requested from a table at a time
 
 
 class Labelled(NamedTuple):

@@ -22,8 +22,7 @@ class ShardReport:
     remarks: list[str]
     fingerprint: str
     source_fingerprint: str
-    is_new: bool = True
-    """False if an earlier run had written all shards, and this one wrote nothing."""
+    is_new: bool = True  # false if an earlier run had written all shards, and this one wrote nothing
     seconds: float = field(compare=False)
 
     @classmethod

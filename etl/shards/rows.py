@@ -11,17 +11,15 @@ from etl.shards.reading import Labelled, Packed
 from etl.shards.samples import Sample
 from etl.sources.entries import ENTRIES, Entry
 
-SAMPLES = f"order BIGINT, label INT, {ENTRIES}"
-"""An image to pack: its order, its class number, and its entry."""
+SAMPLES = f"order BIGINT, label INT, {ENTRIES}"  # an image to pack: its order, its class number, and its entry
+# A sample with its files. One with a ``reason`` was rejected and has no files.
 MADE = (
     "order BIGINT, label INT, id BINARY, or_split BINARY, path BINARY, size BIGINT, extension STRING, data BINARY, "
     "metadata BINARY, companion_extension STRING, companion BINARY, reason STRING"
 )
-"""A sample with its files. One with a ``reason`` was rejected and has no files."""
 ARROW_MADE = arrow_schema(MADE)
 
-Listed: TypeAlias = tuple[int, int | None, Entry]
-"""A row of `SAMPLES`."""
+Listed: TypeAlias = tuple[int, int | None, Entry]  # A row of `SAMPLES`
 
 
 def listed_rows(batch: pa.RecordBatch) -> list[Listed]:

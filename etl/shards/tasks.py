@@ -26,14 +26,14 @@ from schemas.shards import NAME as MANIFEST
 from schemas.shards import Piece, Shard
 from schemas.tables import LabelType
 
+# The order of an image, its size in a shard, and a digest of all its listed values.
 MEASURES = "order BIGINT, size BIGINT, digest BIGINT"
-"""The order of an image, its size in a shard, and a digest of all its listed values."""
 
+# The result of a shard as JSON: one row of kind ``shard``, and one of kind ``rejected`` for each rejected image.
 RESULTS = "kind STRING, text STRING"
-"""The result of a shard as JSON: one row of kind ``shard``, and one of kind ``rejected`` for each rejected image."""
 
+# The suffix of a file with the result of a task, which exists until all shards do, so that resuming can skip it.
 DONE = ".done"
-"""The suffix of a file with the result of a task, which exists until all shards do, so that resuming can skip it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

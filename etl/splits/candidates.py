@@ -17,8 +17,7 @@ from etl.columns import column, ours
 from etl.splits.group_rows import has_group
 from etl.splits.plan import LABELS, Pin, Top
 
-NAN = "NaN"
-"""NaN as text, as Spark writes it."""
+NAN = "NaN"  # as Spark writes it
 _ALONE = 0x616C6F6E65  # "alone", so that hashes of ids differ from hashes of names
 
 

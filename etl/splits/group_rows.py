@@ -13,8 +13,7 @@ from pyspark.sql import functions as F
 
 from etl.columns import column
 
-EVERY_IMAGE = -1
-"""The stratum of all images, if images have several labels."""
+EVERY_IMAGE = -1  # the stratum of all images, if images have several labels
 
 _DRAW = 0x67726F7570  # "group", so that this order differs from the others
 _DRAW_BITS = 62

@@ -5,8 +5,8 @@ from pyspark.sql import functions as F
 
 from etl.splits.group_rows import has_group
 
+# Columns of which no value should be in two splits.
 WATCHED = {"exact duplicates": "sha256", "groups of the source": "group_id"}
-"""Columns of which no value should be in two splits."""
 
 
 def count_leaks(assigned: DataFrame, /, *, column: str) -> DataFrame:

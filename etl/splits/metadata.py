@@ -44,13 +44,11 @@ from schemas.feature_sources import typed
 from schemas.features import FeatureView
 
 ID_AND_LABEL = ("id", "label")
-CLASS_NAME = "or_label"
-"""The column with the class names if the tables have no list of classes."""
+CLASS_NAME = "or_label"  # the column with the class names if the tables have no list of classes
 _SIMPLE = re.compile(
     r"ascii|bigint|blob|boolean|date|double|float|int|smallint|text|timestamp|tinyint|uuid|varchar|varint"
 )
-EXPIRES = ours("expires")
-"""The column with the time at which an image expires, if images of the table do."""
+EXPIRES = ours("expires")  # the column with the time at which an image expires, if images of the table do
 _EXPIRY = ("ingested_at", "ingest_id")
 _OF_THE_INGEST = (*_EXPIRY, "since")  # they differ between ingests of the same images
 _ROWS = "rows"
@@ -78,21 +76,14 @@ class Metadata:
     label_type: str
     class_names: Mapping[int, str]
     cache: CacheManifest | None = None
-    features: tuple[str, ...] = ()
-    """The feature views that columns come from, with their versions."""
-    stored: tuple[FeatureView, ...] = ()
-    """The feature views whose values are stored beside the split."""
-    label_view: str | None = None
-    """The version of the label view that the labels come from."""
-    as_of: int | None = None
-    """The run whose rows these are, if they are not the newest ones."""
-    sequence: int | None = None
-    """The newest run when the table was read; None if no run is recorded."""
-    unfinished: tuple[int, ...] = ()
-    """The runs that could still write images then."""
+    features: tuple[str, ...] = ()  # the feature views that columns come from, with their versions
+    stored: tuple[FeatureView, ...] = ()  # the feature views whose values are stored beside the split
+    label_view: str | None = None  # the version of the label view that the labels come from
+    as_of: int | None = None  # the run whose rows these are, if they are not the newest ones
+    sequence: int | None = None  # the newest run when the table was read; None if no run is recorded
+    unfinished: tuple[int, ...] = ()  # the runs that could still write images then
     warnings: tuple[str, ...] = ()
-    expires: str | None = None
-    """When the first images of the split expire, ISO 8601, UTC."""
+    expires: str | None = None  # when the first images of the split expire, ISO 8601, UTC
 
     @property
     def stratify_by(self) -> str:

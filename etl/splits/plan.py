@@ -12,16 +12,14 @@ from schemas.features import ViewName
 
 USUAL_RATIOS = (Fraction(8), Fraction(2))
 BALANCES = ("original", "random", "uniform")
-LABELS = "labels"
-"""The column with several labels per image, and the name for stratifying by them."""
+LABELS = "labels"  # the column with several labels per image, and the name for stratifying by them
 
 _NUMBER = re.compile(r"[0-9]{1,99}(?:\.[0-9]{1,99})?|\.[0-9]{1,99}")
 _RATIOS = "Wanted split ratios as numbers above 0 with commas between them, as in 8,2."
 _WEIGHT = re.compile(rf"(?P<name>.+?)=(?P<weight>{_NUMBER.pattern})(?:,|$)")  # a name may contain commas
 _SCHEME = re.compile(r"^[a-z][a-z0-9+.-]*://")
 _STRANGE = re.compile(r"[\[\]{}*?:^\\]")
-MAX_DISTANCE = 8
-"""The most bits in which the perceptual hashes of images that look alike may differ."""
+MAX_DISTANCE = 8  # the most bits in which the perceptual hashes of images that look alike may differ
 MOST_SPLITS = 100  # each row is compared with the end of each split, in expressions that Spark compiles
 
 Balance = str | tuple[Fraction, ...] | tuple[tuple[str, Fraction], ...]

@@ -20,8 +20,7 @@ from formats.splits.fingerprint import SUM_SEEDS
 _ROWS_A_CHUNK = 1_000_000
 _ORDER_BITS = 64
 _SIGN = -(1 << 63)
-_ROW_BITS = 33
-"""Spark's monotonic row id has the partition above these bits, and the row's number in it below."""
+_ROW_BITS = 33  # Spark's monotonic row id has the partition above these bits, and the row's number in it below
 
 
 def seeded_order(seed: int) -> Column:

@@ -2,5 +2,4 @@
 
 from typing import Literal, TypeAlias
 
-Orientation: TypeAlias = Literal["upright", "stored"]
-"""Whether the EXIF orientation is applied."""
+Orientation: TypeAlias = Literal["upright", "stored"]  # whether the EXIF orientation is applied

@@ -26,17 +26,17 @@ from formats.pictures.turning import turned
 
 Mode: TypeAlias = Literal["RGB", "L", "RGBA"]
 
+# Raised with each change of the pixels of any file, so that what was computed from other pixels stays apart.
 VERSION = 2
-"""Raised with each change of the pixels of any file, so that what was computed from other pixels stays apart."""
 
+# The formats that are opened, by Pillow's names: for others, such as PostScript, it may start a program.
 FORMATS = ("JPEG", "PNG", "TIFF", "BMP", "WEBP", "JPEG2000", "PPM", "GIF")
-"""The formats that are opened, by Pillow's names: for others, such as PostScript, it may start a program."""
 
+# Exceptions that Pillow raises for damaged files, from its tests and from experience with random bytes.
 DAMAGE: tuple[type[Exception], ...] = (
     *(OSError, SyntaxError, ValueError, TypeError, LookupError, EOFError, struct.error),
     *(ArithmeticError, MemoryError, AttributeError, RuntimeError),
 )
-"""Exceptions that Pillow raises for damaged files, from its tests and from experience with random bytes."""
 
 _TOO_LARGE_OR_DAMAGED: tuple[type[Exception], ...] = (Image.DecompressionBombError, *DAMAGE)
 _JPEGS = ("JPEG", "MPO")

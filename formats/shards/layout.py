@@ -20,8 +20,7 @@ from formats.errors import ShardError
 from formats.tar_headers import BLOCK, number, whole_blocks
 from schemas.shards import PIECE_BYTES, Piece, Shard
 
-END = bytes(2 * BLOCK)
-"""The end mark of a tar."""
+END = bytes(2 * BLOCK)  # the end mark of a tar
 
 _PADDING = bytes(BLOCK)
 _MOST_BYTES = 8**11 - 1

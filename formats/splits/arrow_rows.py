@@ -15,8 +15,7 @@ from schemas.cache import NAME as CACHE
 from schemas.cache import CacheManifest
 from schemas.splits import ID_BYTES
 
-OWN = ("id", "label", "class_name", "position")
-"""The columns of a split's own."""
+OWN = ("id", "label", "class_name", "position")  # the columns of a split's own
 
 _CHUNK = 1 << 20  # an Arrow array of text holds at most 2 GB
 _DASHES, _TEXT_BYTES = (8, 13, 18, 23), 36

@@ -30,13 +30,12 @@ from formats.errors import FormatsError, StorageError
 from formats.splits.opened import SplitRows
 from schemas.splits import ID_BYTES
 
-Layout: TypeAlias = Mapping[str, tuple[tuple[int, ...], Any]]
-"""The arrays of a cache by name: shape and dtype."""
+Layout: TypeAlias = Mapping[str, tuple[tuple[int, ...], Any]]  # the arrays of a cache by name: shape and dtype
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
 
+# Writes all ids, uint8 ``(n, 16)``, and labels, int32 ``(n,)``, into arrays of zeros, or raises.
 Fill: TypeAlias = Callable[[NDArray[np.uint8], NDArray[np.int32]], None]
-"""Writes all ids, uint8 ``(n, 16)``, and labels, int32 ``(n,)``, into arrays of zeros, or raises."""
 
 
 def cache_folder() -> Path:

@@ -28,8 +28,7 @@ from formats.stores.storage import Storage
 from schemas import Columns, SplitManifest, SplitPart
 from schemas.splits import ID_BYTES
 
-MAX_ROWS = 20_000_000
-"""The most images that are written: readers make an object of about 200 bytes for each."""
+MAX_ROWS = 20_000_000  # the most images that are written: readers make an object of about 200 bytes for each
 
 _Part: TypeAlias = bytes | memoryview
 

@@ -32,8 +32,7 @@ from schemas.features import vector_length
 from schemas.manifest import StoredFeature
 
 FORMAT = 1
-FOLDER = "_features"
-"""Its name begins with ``_``, so that readers of the split's Parquet files do not see it."""
+FOLDER = "_features"  # its name begins with ``_``, so that readers of the split's Parquet files do not see it
 
 _NUMBERS: dict[str, tuple[Any, pa.DataType]] = {
     "boolean": (np.bool_, pa.uint8()),

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from formats.hashing import xxhash64
 
 FORMAT = 1
+# Prepended to (id, label, position) as an int64 column, for two independent row hashes with Spark's one function.
 SUM_SEEDS = (0x1C0FFEE, 0x2C0FFEE)
-"""Prepended to (id, label, position) as an int64 column, for two independent row hashes with Spark's one function."""
 
+# The hash of that column, which is the same in each row: the seed of the next.
 AFTER_SEEDS = tuple(int(xxhash64([np.array([seed], dtype=np.int64)])[0]) for seed in SUM_SEEDS)
-"""The hash of that column, which is the same in each row: the seed of the next."""
 
 
 def row_sums(ids: NDArray[np.uint8], labels: NDArray[np.int32], positions: NDArray[np.int64]) -> tuple[int, int]:

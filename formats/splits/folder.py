@@ -37,8 +37,8 @@ from schemas.splits import ID_BYTES
 _KINDS = {"id": pa.binary(ID_BYTES), "label": pa.int32(), "position": pa.int64()}
 _DTYPES = {"label": np.int32, "position": np.int64}
 _BATCH_ROWS = 65_536
+# Files that are read at the same time. Each takes memory for a row group.
 _THREADS = min(4, os.cpu_count() or 1)
-"""Files that are read at the same time. Each takes memory for a row group."""
 
 
 class FolderRows:

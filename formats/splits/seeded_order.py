@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from formats.hashing import Hashes, xxhash64
 
 _BUCKET_ROWS = 1 << 18
-_MOST_BITS = 16
-"""A bucket's number fits into 16 bits, which NumPy sorts by radix."""
+_MOST_BITS = 16  # A bucket's number fits into 16 bits, which NumPy sorts by radix
 
 
 class SeededOrder:

@@ -5,12 +5,10 @@ import re
 
 from formats.errors import AddressError
 
-SUPPORTED = "a local path, s3://bucket/prefix or hdfs://host/path"
-"""The stores that are supported, for messages."""
+SUPPORTED = "a local path, s3://bucket/prefix or hdfs://host/path"  # the stores that are supported, for messages
 
 _SCHEME = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9+.-]*):(?P<slashes>/*)(?P<rest>.*)", re.DOTALL)
-_KNOWN = {"s3": (2,), "s3a": (2,), "hdfs": (2, 3), "file": (2, 3)}
-"""Supported schemes, and how many slashes may follow."""
+_KNOWN = {"s3": (2,), "s3a": (2,), "hdfs": (2, 3), "file": (2, 3)}  # supported schemes, and how many slashes may follow
 _OTHERS = ("abfs", "abfss", "az", "dbfs", "ftp", "gcs", "gs", "http", "https", "oss", "sftp", "wasb", "wasbs")
 _WEB = ("http", "https")
 

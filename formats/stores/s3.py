@@ -7,8 +7,7 @@ from typing import Any
 
 from formats.errors import AddressError, NoBucketError, RefusedError, StorageError
 
-CHECK_SECONDS = 10.0
-"""The time limit for the check whether an endpoint is up."""
+CHECK_SECONDS = 10.0  # the time limit for the check whether an endpoint is up
 
 _CONNECT_SECONDS = 3.0
 _READ_SECONDS = 15.0

@@ -17,11 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-FIRST, LAST = -(1 << 63), (1 << 63) - 1
-"""The ends of the order."""
+FIRST, LAST = -(1 << 63), (1 << 63) - 1  # the ends of the order
 _DEVIATIONS = 5
-_ROWS_AROUND = 25
-"""If a cut has few rows on one side, a zone of a few standard deviations would be too narrow."""
+_ROWS_AROUND = 25  # if a cut has few rows on one side, a zone of a few standard deviations would be too narrow
 
 
 @dataclass(frozen=True, slots=True, eq=False)

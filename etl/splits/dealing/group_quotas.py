@@ -25,22 +25,16 @@ from numpy.typing import NDArray
 
 from formats.hashing import xxhash64
 
+# The initial weight of totals, how much and how often it may grow, and the weight where nothing is wanted.
 _LIGHT, _HEAVIER, _TIMES, _SHUT = 1 / 64, 8, 4, 1e6
-"""The initial weight of totals, how much and how often it may grow, and the weight where nothing is wanted."""
-_WORK = 30_000_000
-"""The limit for moves at each weight and swaps in each pass, in cells examined: about a second."""
-_ALONE = 1000
-"""The cost of examining a single group, in the same unit."""
-_CHUNK = 1_000_000
-"""The number of cells that NumPy processes at once, which bounds memory."""
+_WORK = 30_000_000  # the limit for moves at each weight and swaps in each pass, in cells examined: about a second
+_ALONE = 1000  # the cost of examining a single group, in the same unit
+_CHUNK = 1_000_000  # the number of cells that NumPy processes at once, which bounds memory
+# The number of groups that try to swap, and how far they search on either side in the order of size.
 _TRADERS, _NEIGHBOURS, _TRADE_PASSES = 2000, 48, 3
-"""The number of groups that try to swap, and how far they search on either side in the order of size."""
-_NOISE = 1e-9
-"""A smaller gain counts as a rounding error."""
-_TRIES, _ALL_TRIES = 8, 10_000
-"""The most attempts to scatter the groups, and the most cells of all attempts."""
-_TOLERANCE = 0.5
-"""The distance at which a group is hardly drawn to a split that it is too large for."""
+_NOISE = 1e-9  # A smaller gain counts as a rounding error
+_TRIES, _ALL_TRIES = 8, 10_000  # the most attempts to scatter the groups, and the most cells of all attempts
+_TOLERANCE = 0.5  # the distance at which a group is hardly drawn to a split that it is too large for
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -27,8 +27,7 @@ from etl.splits.group_rows import (
 )
 from etl.splits.plan import LABELS, SplitPlan
 
-PLACED = 100_000
-"""The number of groups that the driver assigns one by one; at most twice as many."""
+PLACED = 100_000  # the number of groups that the driver assigns one by one; at most twice as many
 _BROADCAST = 1_000_000
 
 

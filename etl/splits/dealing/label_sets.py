@@ -34,12 +34,11 @@ class LabelSets:
     inconsistent arrays.
     """
 
-    starts: NDArray[np.int64]
-    """``(n + 1,)``, ascending from 0 to the number of labels."""
+    starts: NDArray[np.int64]  # ``(n + 1,)``, ascending from 0 to the number of labels
+    # ``(k,)`` label numbers from 0, possibly with gaps, each at most once per image, in any order within an image.
     labels: NDArray[np.int64]
-    """``(k,)`` label numbers from 0, possibly with gaps, each at most once per image, in any order within an image."""
+    # ``(n,)`` distinct numbers that give the images a seeded order, such as hashes of their ids.
     order: NDArray[np.int64]
-    """``(n,)`` distinct numbers that give the images a seeded order, such as hashes of their ids."""
 
     def __post_init__(self) -> None:
         fit = len(self.starts) == len(self.order) + 1 and self.starts[0] == 0 and self.starts[-1] == len(self.labels)

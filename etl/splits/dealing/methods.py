@@ -16,8 +16,8 @@ from etl.splits.dealing.steps import deal, take_used
 from etl.splits.dealing.survey import stratum_numbers, with_strata
 from etl.splits.plan import LABELS, SplitPlan
 
+# The most images with several labels that the driver assigns one by one. More are assigned by their label sets.
 MOST_ONE_BY_ONE = 1_000_000
-"""The most images with several labels that the driver assigns one by one. More are assigned by their label sets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -18,11 +18,10 @@ from etl.columns import ours
 from etl.errors import EtlError
 from etl.frames import persisted
 
-PHASH = "phash"
-"""The feature view, and its field, by which images are grouped."""
+PHASH = "phash"  # the feature view, and its field, by which images are grouped
 HASHES = "id BINARY, phash BIGINT"
+# The column with the group of an image: the smallest hash of the group, as an unsigned number.
 LOOK_ALIKES = ours("look_alikes")
-"""The column with the group of an image: the smallest hash of the group, as an unsigned number."""
 
 _MOST_MASKS = 40
 _DRIVER_PAIRS = 5_000_000  # 16 bytes each

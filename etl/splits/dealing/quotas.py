@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from etl.splits.dealing.rounding import Family, Rounding, is_finer
 
-_OF_CHAIN = 4
-"""The weight of deviations of blocks that must be rounded: with it, few remain to be corrected."""
+_OF_CHAIN = 4  # the weight of deviations of blocks that must be rounded: with it, few remain to be corrected
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,15 +18,13 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+# A block of the chain in a split: level, block, split. ``TOP`` is above all of them.
 Node = tuple[int, int, int]
-"""A block of the chain in a split: level, block, split. ``TOP`` is above all of them."""
 TOP: Node = (-1, 0, 0)
-_VALUE = -2
-"""The level of a block of a crossing family, on a path over a pair of splits."""
+_VALUE = -2  # the level of a block of a crossing family, on a path over a pair of splits
+# The most steps of a walk, the steps per cell, and the most totals that it examines.
 _STEPS, _STEPS_A_CELL, _WORK = 6_000, 200, 10_000_000
-"""The most steps of a walk, the steps per cell, and the most totals that it examines."""
-_UPHILL = 0.05
-"""The probability that a walk keeps a step that increases the distance."""
+_UPHILL = 0.05  # the probability that a walk keeps a step that increases the distance
 
 
 class Family:
