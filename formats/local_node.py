@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from formats.durability import whole_file
 from schemas.parsing import parsed
 
 NEWEST_FORMAT = 1
@@ -62,9 +63,8 @@ class LocalNode:
 
     def write(self, place: Path) -> None:
         """Write the note, whole or not at all."""
-        new = place.with_name(f".{place.name}.new")
-        new.write_text(json.dumps({"format": NEWEST_FORMAT, **asdict(self)}) + "\n", encoding="utf-8")
-        new.replace(place)
+        with whole_file(place) as file:
+            file.write(f"{json.dumps({'format': NEWEST_FORMAT, **asdict(self)})}\n".encode())
 
     @property
     def is_running(self) -> bool:
