@@ -217,12 +217,10 @@ def file_croissant(*, name: str, served: Served) -> Node:
 
 
 def write(storage: Storage, file: str, node: Node) -> None:
-    """Write a description into a folder. A failure is a warning in the log, because the data are complete without
-    it.
-    """
+    """Write a description into a folder. A failure is a warning in the log."""
     try:
         storage.write_bytes(file, text_of(node).encode(), durable=True)
-    except OSError as error:
+    except OSError as error:  # the data are complete without it
         log.warning("Cannot write %s/%s: %s. The data are complete without it.", storage.address, file, error)
 
 

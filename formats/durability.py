@@ -18,10 +18,7 @@ _REFUSALS = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.EACCE
 
 
 def sync(path: str | os.PathLike[str]) -> None:
-    """Sync a file, even one that another process wrote, or the names in a folder, to the disk. Raises OSError. A folder
-    that cannot be synced is skipped: some network file systems do not support it because they do not need it, and a
-    folder without read permission cannot be opened.
-    """
+    """Sync a file, even one that another process wrote, or the names in a folder, to the disk. Raises OSError."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -29,6 +26,8 @@ def sync(path: str | os.PathLike[str]) -> None:
         finally:
             os.close(descriptor)
     except OSError as error:
+        # Some network file systems do not sync folders because they need not, and a folder without read permission
+        # cannot be opened.
         if error.errno not in _REFUSALS or not os.path.isdir(path):
             raise
 

@@ -23,7 +23,8 @@ _ORDER_BITS = 62
 
 
 def position_order(rows: int) -> Column:
-    """The order of images of a split: the position, scaled to the whole range so that all buckets of the join fill."""
+    """The order of images of a split: the position, scaled to the whole range."""
+    # So all buckets of the join fill.
     return F.shiftleft("position", _ORDER_BITS - max(1, rows - 1).bit_length())
 
 

@@ -28,7 +28,8 @@ def listed_rows(batch: pa.RecordBatch) -> list[Listed]:
 
 
 def sharded(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
-    """Rows as tuples with ``shard`` first; it is last in the DataFrame. A dict for each row would cost more."""
+    """Rows as tuples with ``shard`` first; it is last in the DataFrame."""
+    # A dict for each row would cost more.
     *columns, shards = (column.to_pylist() for column in batch.columns)
     return zip(shards, *columns, strict=True)
 

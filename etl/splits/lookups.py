@@ -19,11 +19,11 @@ _OF_A_SPLIT, _IN_ALL, _LEAST = 200, 4_000, 20
 
 def draw_ids(rows: DataFrame, /, *, sizes: Sequence[int]) -> DataFrame:
     """Sample the ids of ``split, id``, about 200 of each split; the result has the column ``id``, each id once.
-    ``sizes`` has the number of rows of each split. The sample depends only on the ids. Because it is taken by a hash of
-    the id, it is spread over all partitions.
+    ``sizes`` has the number of rows of each split. The sample depends only on the ids.
     """
     wanted = max(_LEAST, min(_OF_A_SPLIT, _IN_ALL // max(1, len(sizes))))
     bounds = [round(min(1.0, wanted / size) * (1 << _DRAW_BITS)) if size else 0 for size in sizes]
+    # By a hash of the id, so that the sample is spread over all partitions.
     draw = F.shiftrightunsigned(F.xxhash64(F.lit(_DRAW).cast("long"), F.col("id")), 2)
     bound = F.element_at(F.array(*(F.lit(bound).cast("long") for bound in bounds)), F.col("split").cast("int") + 1)
     return rows.where(draw < bound).select("id").distinct()

@@ -112,9 +112,8 @@ def summarise(written: DataFrame, /) -> DataFrame:
 
 
 def fingerprint_sums(*columns: str) -> list[Column]:
-    """Aggregates for the sums of `formats.splits.fingerprint` over these columns: ``high0, low0, high1, low1``. Halves
-    are summed separately so that no sum overflows, with or without ANSI mode.
-    """
+    """Aggregates for the sums of `formats.splits.fingerprint` over these columns: ``high0, low0, high1, low1``."""
+    # Halves are summed separately so that no sum overflows, with or without ANSI mode.
     hashes = [F.xxhash64(F.lit(seed).cast("long"), *columns) for seed in SUM_SEEDS]
     return [
         F.sum(part).alias(f"{name}{number}")

@@ -262,8 +262,8 @@ def _with_look_alikes(metadata: Metadata, *, plan: SplitPlan, stack: ExitStack) 
 
 
 def _of_alone(images: int, *, column: str) -> list[str]:
-    """A warning of images without a group; only a note for near duplicates, because most images have none."""
-    if column == LOOK_ALIKES:
+    """A warning of images without a group."""
+    if column == LOOK_ALIKES:  # only a note, because most images have no near duplicates
         log.info("note: %s without near duplicates; each is a separate group", counted(images, "image"))
         return []
     return [f"{counted(images, 'image')} without {column} (null, empty or blank): each is a separate group"]

@@ -119,12 +119,11 @@ def is_plain(plan: SplitPlan) -> bool:
 
 
 def dealing_seed(plan: SplitPlan) -> int:
-    """The seed of the order in which images are assigned to splits. If other splits are excluded, it differs from their
-    seed, because what they left over is not a random part of their order. The order in which they are named does not
-    matter.
-    """
+    """The seed of the order in which images are assigned to splits."""
     if not plan.exclude:
         return plan.seed
+    # Not that of the excluded splits, because what they left over is not a random part of their order. The order in
+    # which they are named does not matter.
     known = sorted({" ".join(open_folder(ref.address).fingerprints) for ref in plan.exclude})
     digest = hashlib.sha256(" ".join([str(plan.seed), *known]).encode()).digest()
     return int.from_bytes(digest[:8], "big", signed=True)

@@ -31,20 +31,19 @@ _EXTENSION = re.compile(r"[a-z0-9]+(\.[a-z0-9]+)*")
 
 
 class ShardWriter:
-    """Write one shard piece by piece: ``write(*parts)`` gets its bytes in order, at least `PIECE_BYTES` at a time.
-    Parts are not joined, because that would take longer than hashing them. A piece ends at the end of a sample, so it
-    can be read by itself. Parts of an upload and read requests consist of whole pieces.
+    """Write one shard piece by piece: ``write(*parts)`` gets its bytes in order, at least `PIECE_BYTES` at a time. A
+    piece ends at the end of a sample, so it can be read by itself. Parts of an upload and read requests are whole
+    pieces.
     """
 
     def __init__(self, write: Callable[..., object]) -> None:
         self._write = write
         self._digest = hashlib.sha256()
         self._lines: list[str] = []
-        self._piece: list[bytes] = []
+        self._piece: list[bytes] = []  # its parts are not joined, because that would take longer than hashing them
         self._piece_bytes = self._piece_samples = 0
         self._pieces: list[Piece] = []
-        self.bytes = len(END)
-        """The size of the shard if it ends here."""
+        self.bytes = len(END)  # the size of the shard if it ends here
 
     def add(self, key: str, members: Mapping[str, bytes]) -> None:
         """Add one sample: its files by extension, in order. Raises `ShardError` for a key that is too long, not ASCII
@@ -140,9 +139,9 @@ def piece_digest(*parts: bytes | memoryview) -> str:
 class Contents:
     """The samples of a shard or of a piece: their keys and the byte ranges of their files. Sample ``i`` has the files
     ``firsts[i]`` to ``firsts[i + 1]`` (exclusive), each with an extension and its bytes from ``starts`` to ``stops``.
-    These are lists of plain values, because the garbage collector repeatedly traverses nested containers.
     """
 
+    # Lists of plain values, because the garbage collector repeatedly traverses nested containers.
     keys: list[str]
     firsts: list[int]
     extensions: list[str]

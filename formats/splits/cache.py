@@ -111,12 +111,11 @@ def _build(folder: Path, layout: Layout, fill: Callable[[Arrays], None]) -> None
 
 
 def _create(path: Path, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
-    """A new file as a writable array of zeros; an empty file cannot be mapped. Its space is allocated now: a page for
-    which there is no space later would end the process with SIGBUS.
-    """
+    """A new file as a writable array of zeros."""
     with open(path, "wb") as file:
-        if 0 in shape:
+        if 0 in shape:  # an empty file cannot be mapped
             return np.empty(shape, dtype=dtype)
+        # Now: a page for which there is no space later would end the process with SIGBUS.
         os.posix_fallocate(file.fileno(), 0, _size(shape, dtype))
     return np.memmap(path, dtype=dtype, mode="r+", shape=shape)
 

@@ -135,10 +135,9 @@ _SIMPLE = (
 
 
 def _check_opcodes(data: bytes) -> None:
-    """Refuse what would end the process before an error could be raised; raises `pickle.UnpicklingError`. That is:
-    endlessly nested tuples (as keys they are hashed recursively, on C's stack), and very large memo numbers (the memo
-    is an array; they may not be much larger than the file).
-    """
+    """Raise `pickle.UnpicklingError` for what would end the process before an error could be raised."""
+    # That is: endlessly nested tuples (as keys they are hashed recursively, on C's stack), and very large memo numbers
+    # (the memo is an array; they may not be much larger than the file).
     simple = re.compile(_SIMPLE % re.escape(bytes([min(len(data) >> 24, 255)])), re.DOTALL)
     place = tuples = 0
     while True:

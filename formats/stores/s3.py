@@ -51,7 +51,7 @@ class S3Access:
         return self.endpoint or "the S3 endpoint of this environment"
 
     def options(self) -> dict[str, Any]:
-        """The arguments of the file system. Listings are not cached, because other processes write too."""
+        """The arguments of the file system."""
         given = {"endpoint_url": self.endpoint, "key": self.key, "secret": self.secret, "token": self.token}
         config = {
             "connect_timeout": _CONNECT_SECONDS,
@@ -64,7 +64,7 @@ class S3Access:
             **{name: value for name, value in given.items() if value},
             "config_kwargs": config,
             "default_block_size": _BLOCK,
-            "use_listings_cache": False,
+            "use_listings_cache": False,  # other processes write too
         }
 
 

@@ -201,8 +201,9 @@ class Storage:
 
     def settle(self, names: Iterable[str]) -> None:
         """Sync files and their folders to the disk, so that they survive a power cut. Does nothing for remote storages.
-        Files that another machine wrote to a shared file system must be synced on that machine. Raises OSError.
+        Raises OSError.
         """
+        # Files that another machine wrote to a shared file system must be synced on that machine.
         if self.is_local:
             sync_files(map(self.path, names))
             sync_folders(self.root)
@@ -238,11 +239,10 @@ class Storage:
             return str(self.filesystem.url(self.path(name), expires=seconds, client_method=method, **more))
 
     def replace_text(self, name: str, change: Callable[[str | None], str]) -> None:
-        """Replace the text of a UTF-8 file of an S3 storage by what ``change`` returns for it (None: no file).
-        ``change`` is called until it returns the text unchanged, because other processes may replace the file
-        concurrently. Some stores check a condition and then write, so the file is read again a moment later. Raises
-        OSError.
+        """Replace the text of a UTF-8 file of an S3 storage by what ``change`` returns for it (None: no file), which is
+        called until it returns the text unchanged. Raises OSError.
         """
+        # Other processes may replace the file concurrently.
         key = self.key(name)
         for _ in range(_MOST_REPLACED):
             before: str | None = None
@@ -259,7 +259,7 @@ class Storage:
                 if code(error) not in _CHANGED:
                     raise
             else:
-                time.sleep(_SETTLE_SECONDS)
+                time.sleep(_SETTLE_SECONDS)  # some stores check a condition and then write: read it again
         raise StorageError(f"Cannot change {self.address}/{name}: other processes keep changing it.")
 
     def ask(self, method: str, **named: Any) -> dict[str, Any]:

@@ -84,9 +84,7 @@ def _deviations(
 def _dealt(
     sets: LabelSets, numbers: NDArray[np.int64], sizes: NDArray[np.int64], random: np.random.Generator
 ) -> NDArray[np.int64]:
-    """The split of each image by the published algorithm. Sizes are above 0; totals may differ from them. The split
-    that lacks most of a label comes first, then the one that lacks most images. Images without labels come last.
-    """
+    """The split of each image by the published algorithm. Sizes are above 0; totals may differ from them."""
     images, splits = len(sets.order), len(sizes)
     tie_break = random.permutation(splits).tolist()
     by_label = _image_by_label(sets, numbers)
@@ -102,7 +100,8 @@ def _dealt(
         label = int(left.argmin())
         of_label = by_label[begins[label] : ends[label]]
         of_label = of_label[assigned[of_label] < 0]
-        # While a label is assigned, only its targets and the totals are used: the others can be updated afterwards.
+        # The split that lacks most of the label comes first, then the one that lacks most images. While a label is
+        # assigned, only its targets and the totals are used: the others can be updated afterwards.
         found = _deal(len(of_label), desired[label], room, tie_break, unit=images)
         assigned[of_label] = found
         room -= np.bincount(found, minlength=splits)
@@ -112,7 +111,7 @@ def _dealt(
         left[labels[left[labels] == 0]] = images + 1  # never the smallest while any other label remains
         waiting -= len(found)
         np.subtract.at(desired.reshape(-1), labels * splits + np.repeat(found, lengths), images)
-    bare = np.flatnonzero(assigned < 0)
+    bare = np.flatnonzero(assigned < 0)  # images without labels come last
     bare = bare[np.argsort(sets.order[bare])]
     assigned[bare] = _deal(len(bare), np.zeros(splits, dtype=np.int64), room, tie_break, unit=0)
     return assigned
@@ -214,10 +213,9 @@ def _repair(
 def _kinds(
     sets: LabelSets, numbers: NDArray[np.int64], random: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """The kind of each image, and the labels of each kind (CSR). Images of one kind have the same labels. Kinds are
-    distinguished by sums of random numbers. Two of a million kinds collide once in 10**7 runs and are then moved as
-    one: a label may deviate more, but totals stay exact.
-    """
+    """The kind of each image, and the labels of each kind (CSR). Images of one kind have the same labels."""
+    # Kinds are distinguished by sums of random numbers. Two of a million kinds collide once in 10**7 runs and are then
+    # moved as one: a label may deviate more, but totals stay exact.
     keys = random.integers(1 << 64, size=int(numbers.max(initial=-1)) + 1, dtype=np.uint64)
     sums = np.append(np.zeros(1, dtype=np.uint64), np.cumsum(keys[numbers], dtype=np.uint64))[sets.starts]
     _, first, kind = np.unique(np.diff(sums), return_index=True, return_inverse=True)

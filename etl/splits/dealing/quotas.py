@@ -63,10 +63,9 @@ def quotas(
 def thinned(
     parts: Sequence[Sequence[int]], totals: Sequence[int], *, least: Sequence[Sequence[int]], seed: int
 ) -> NDArray[np.int64]:
-    """How many images to use of each part of each stratum, so that all parts lose the same share. ``least`` must be
-    used. Each number is its ideal rounded down, because images of the last part may go wherever others are missing.
-    Only if that part has too few, others are rounded up.
-    """
+    """How many images to use of each part of each stratum, at least ``least``: all parts lose the same share."""
+    # Each number is its ideal rounded down, because images of the last part may go wherever others are missing. Only if
+    # that part has too few, others are rounded up.
     shares = []
     for counts, total, low in zip(parts, totals, least, strict=True):
         more, whole = _shares(total, counts, low)

@@ -126,10 +126,9 @@ class Rounding:
         return TOP if level == 0 else (level - 1, int(self._parents[level][block]), split)
 
     def _route(self, start: Node, end: Node, random: np.random.Generator | None) -> list[Node]:
-        """Find a path along which to pass a raise; within a finest block, it changes its split. In a chain of one
-        family it is a shortest path. With more families, a shortest-path search would visit nearly all blocks, so the
-        search continues from the latest node, towards the blocks that contain ``end`` if possible.
-        """
+        """Find a path along which to pass a raise; within a finest block, it changes its split."""
+        # In a chain of one family it is a shortest path. With more families, a shortest-path search would visit nearly
+        # all blocks, so the search continues from the latest node, towards the blocks that contain `end` if possible.
         is_flat = len(self._chain) == 1
         towards = {end[:2]}
         above = end

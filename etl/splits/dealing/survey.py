@@ -26,9 +26,7 @@ class Survey(NamedTuple):
 
 
 def survey(rows: DataFrame, *, by: Mapping[str, str], plan: SplitPlan, metadata: Metadata, splits: int) -> Survey:
-    """Count the images that take part. Raises `TableError`. A cache that was not yet compared with its manifest is
-    compared in the same pass. Then all its rows must take part.
-    """
+    """Count the images that take part. Raises `TableError`."""
     columns = [*by.values(), *(["fixed"] if "fixed" in rows.columns else [])]
     alone = F.count_if("is_alone") if "is_alone" in rows.columns else F.lit(0)
     stays = F.count_if("stays") if "stays" in rows.columns else F.lit(0)
@@ -36,7 +34,7 @@ def survey(rows: DataFrame, *, by: Mapping[str, str], plan: SplitPlan, metadata:
     wrong = [F.count_if(F.col("label").isNull()).alias("unlabelled"), F.count_if(F.col("label") < 0).alias("negative")]
     others = [alone.alias("alone"), stays.alias("staying"), *wrong]
     found = rows.groupBy(*columns).agg(*counts, *others).where("rows > 0").collect()
-    if metadata.cache:
+    if metadata.cache:  # not yet compared with its manifest: all its rows must take part, so this pass does both
         check_sums(metadata, metadata.cache, found)
     _check(found, by=by, plan=plan, metadata=metadata)
     images: dict[tuple[Any, ...], int] = defaultdict(int)

@@ -41,8 +41,7 @@ class PageFacts:
 def render(facts: PageFacts) -> str:
     """Render the page as HTML, in light and dark. It needs neither scripts nor a network. Classes are sorted from the
     largest to the smallest; classes of equal size keep their order. If there are very many, the table has only the
-    largest and the smallest and says so, so that the page stays below a few megabytes; totals cover all classes. Text
-    that is not Unicode, such as bytes in old file names, becomes question marks.
+    largest and the smallest and says so; totals cover all classes.
     """
     loader = jinja2.PackageLoader("etl.splits.page", ".")  # also works if the package is in a zip
     environment = jinja2.Environment(
@@ -53,6 +52,7 @@ def render(facts: PageFacts) -> str:
     classes = sorted((OfClass(*found, facts.copies) for found in facts.classes), key=lambda one: -one.there)
     judged = classes or [OfClass("", facts.rows, facts.ideal_rows, sum(facts.rows), facts.copies)]
     deviations = [(off, one.name, name) for one in judged for name, off in zip(names, one.off, strict=True)]
+    # The page stays below a few megabytes.
     ends = listed_ends(len(classes), len(names))
     listed = classes if ends is None else [*classes[:ends], *classes[-ends:]]
     page = environment.get_template("page.html.j2").render(
@@ -68,4 +68,5 @@ def render(facts: PageFacts) -> str:
         listed=listed,
         is_whole=all(round(ideal, 6) % 1 == 0 for one in listed for ideal in one.ideal),
     )
+    # Text that is not Unicode, such as bytes in old file names, becomes question marks.
     return page.encode("utf-8", "replace").decode()
