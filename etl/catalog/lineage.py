@@ -18,7 +18,7 @@ from etl.cassandra.registry import FEATURE_VIEW, LABEL_VIEW, MODEL, SHARD_SET, S
 from etl.catalog.products import Product
 from etl.errors import TableError
 from etl.features.views import registered_views
-from etl.tables.metadata_table import history_in
+from etl.tables.metadata_table import history_in, is_deleted
 from etl.tables.runs import RecordedRun, recorded_runs
 from etl.tables.table_records import dataset_of, record_of
 from formats import FormatsError, open_split
@@ -27,7 +27,7 @@ from formats.stores.storage import Storage
 from schemas import SchemaError, TableName, image_id
 from schemas.shards import NAME as SHARD_MANIFEST
 from schemas.shards import ShardManifest
-from schemas.tables import DELETED, label_bucket
+from schemas.tables import label_bucket
 
 IMAGE, TABLE, RUN, FILES = "image", "table", "run", "files"
 
@@ -200,9 +200,9 @@ class Tracer:
             if (written is not None and row.ingest_id == written) or row.sequence in before:
                 found.link(node, subject)
         since = getattr(rows[0], "since", None) if rows else None
-        if rows and history and history[0]["kind"] == DELETED and (since or 0) < (until := history[0]["until"]):
+        if rows and history and is_deleted(since or 0, kind=history[0]["kind"], until=history[0]["until"]):
             found.unknown.append(
-                f"run {until}, which deletes this image, was interrupted: it is still there. Run it again"
+                f"run {history[0]['until']}, which deletes this image, was interrupted: it is still there. Run it again"
             )
         self._held(found, image_id, metadata=metadata)
         if not rows and not history and not found.edges and not found.unknown:

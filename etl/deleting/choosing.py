@@ -18,7 +18,7 @@ from etl.secrets import driver_storage
 from etl.splits.conditions import meeting
 from etl.splits.metadata import copy_table
 from etl.splits.plan import SplitPlan
-from etl.tables.metadata_table import MetadataTable
+from etl.tables.metadata_table import STATE, MetadataTable
 from schemas.tables import DELETED
 
 _SHOWN = 5
@@ -30,7 +30,7 @@ class Chosen:
     """The images to delete.
 
     Attributes:
-        states: Their states, as rows of `MetadataTable.states`.
+        states: Their ids (16 bytes) and the columns of `STATE`.
         before: The ids (16 bytes) of chosen images that were deleted before. What an interrupted run left of them is
             removed.
     """
@@ -54,7 +54,7 @@ def choose(table: MetadataTable, *, plan: DeletePlan, half: DataFrame | None) ->
         SourceError: An id is not that of an image, or the file of ids cannot be read.
         TableError: There is no such ingest, or the condition cannot be evaluated.
     """
-    spark, states = table.spark, table.states()
+    spark, states = table.spark, table.rows(STATE)
     nothing = small_table(spark, {"id": []}, "id BINARY")
     removals = table.removals()
     deleted = nothing.withColumn("source", F.lit(None).cast("string"))
@@ -101,7 +101,7 @@ def _without_metadata(control: Control, unknown: DataFrame, states: DataFrame, *
         )
     found = small_table(unknown.sparkSession, {"id": [one.bytes for one in there]}, "id BINARY")
     others = [
-        F.lit(0 if field.name in ("since", "sequence") else None).cast(field.dataType).alias(field.name)
+        F.lit(0 if field.name == "since" else None).cast(field.dataType).alias(field.name)
         for field in states.schema.fields
         if field.name != "id"
     ]

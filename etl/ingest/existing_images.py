@@ -56,7 +56,11 @@ class ExistingImages:
     ) -> "ExistingImages":
         """Find them in tables. Raises `ConflictError` for rows from other sources, `TableError`."""
         log.info("look for these images in %s", plan.tables.metadata)
-        rows = entries.transform(there_already, known=table.rows(KNOWN), source=plan.source_name)
+        known = table.rows(KNOWN)
+        # Rows that an interrupted deletion left are written again: their blobs may be gone.
+        if plan.restore_deleted and (half := table.half_deleted()) is not None:
+            known = known.join(half, on="id", how="left_anti")
+        rows = entries.transform(there_already, known=known, source=plan.source_name)
         rows = kept(rows, stack=stack)  # now: later the table also has the rows of this run
         before = rows.transform(as_outcomes)
         sums = before.transform(tally).collect()

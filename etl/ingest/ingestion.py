@@ -272,6 +272,7 @@ class Ingest:
             has_groups=plan.source.group_column is not None,
             ttl=plan.ttl or 0,
             before=None if before is None else sequences_by_ingest(before),
+            restores=plan.restore_deleted,
         )
 
     def _check_rejected(self, *, allowed: int, stopped_at: int) -> None:

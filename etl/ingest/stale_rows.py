@@ -18,7 +18,7 @@ from etl.ingest.plan import IngestPlan
 from etl.ingest.writing.outcomes import DELETED, THERE, WRITTEN
 from etl.sources.entries import text
 from etl.sources.plan import SourcePlan
-from etl.tables.metadata_table import MetadataTable
+from etl.tables.metadata_table import STATE, MetadataTable
 from etl.tables.removal import Removal, check_removed, record, remove
 from etl.tables.sequence import Run
 from formats.image_names import HIDDEN
@@ -136,7 +136,7 @@ def prune(stale: DataFrame, /, *, control: Control, plan: IngestPlan, run: Run, 
     removal = Removal.begin(control, data=tables.data, metadata=tables.metadata, columns=tables.columns, run=run)
     with ExitStack() as stack:
         table = MetadataTable.open(spark, control, tables.metadata, columns=tables.columns)
-        states = kept(table.states().join(stale.select("id"), on="id", how="left_semi"), stack=stack)
+        states = kept(table.rows(STATE).join(stale.select("id"), on="id", how="left_semi"), stack=stack)
         rows = states.count()
         record(states, removal=removal, kind=PRUNED, reason=f"not found by ingest {ingest_id}")
         removed = states.transform(remove, removal=removal).count()

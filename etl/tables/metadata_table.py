@@ -110,13 +110,6 @@ class MetadataTable:
         )
         return (self.with_since(rows) if "since" in names else rows).select("id", *names)
 
-    def states(self) -> DataFrame:
-        """All images with their states: ``id`` (16 bytes), `STATE`, and ``sequence``, the last run of their ingest."""
-        rows = self.rows(STATE)
-        return rows.join(self._ingests("ingest_id", "sequence"), on="ingest_id", how="left").select(
-            "id", *STATE, F.coalesce("sequence", F.lit(0)).cast("bigint").alias("sequence")
-        )
-
     def with_since(self, rows: DataFrame, /) -> DataFrame:
         """Fill in ``since`` of rows of earlier versions: the last run of their ``ingest_id``, else 0.
 
@@ -129,15 +122,12 @@ class MetadataTable:
         if "since" not in rows.columns:
             rows = rows.withColumn("since", F.lit(None).cast("bigint"))
         ingest, last = ours("ingest"), ours("last")
-        joined = rows.join(self._ingests(ingest, last), on=F.col("ingest_id") == F.col(ingest), how="left")
-        since = F.coalesce("since", last, F.lit(0)).cast("bigint").alias("since")
-        return joined.select(*(since if name == "since" else column(name) for name in rows.columns))
-
-    def _ingests(self, ingest: str, last: str) -> DataFrame:
-        """The last run of each ingest id, in columns of these names, to join with."""
         runs = sequences_by_ingest(self.runs)
         columns: dict[str, Sequence[Any]] = {ingest: [str(one) for one in runs], last: [*runs.values()]}
-        return F.broadcast(small_table(self.spark, columns, f"`{ingest}` STRING, `{last}` BIGINT"))
+        ingests = F.broadcast(small_table(self.spark, columns, f"`{ingest}` STRING, `{last}` BIGINT"))
+        joined = rows.join(ingests, on=F.col("ingest_id") == F.col(ingest), how="left")
+        since = F.coalesce("since", last, F.lit(0)).cast("bigint").alias("since")
+        return joined.select(*(since if name == "since" else column(name) for name in rows.columns))
 
     def replaced(self) -> DataFrame | None:
         """The rows of the history, with ids as text; None if there are none."""
@@ -157,34 +147,30 @@ class MetadataTable:
         return history.transform(last_removals).select(uuid_bytes("id").alias("id"), "removed.*")
 
     def deleted(self) -> DataFrame | None:
-        """The ids of images that were deleted on request, and that no run has written since.
-
-        Returns:
-            ``id`` (16 bytes); None if no image was deleted.
-        """
-        deleted = self._deletions()
-        if deleted is None or not self.fields or deleted.isEmpty():
+        """The ids (16 bytes) of images that are deleted, also of those that are still there; None if there are none."""
+        removals = self.removals()
+        # a table without deletions is not read
+        if removals is None or not self.fields or removals.where(F.col("kind") == DELETED).isEmpty():
             return None
-        is_newer = F.coalesce(F.col("sequence") > F.col("until"), F.lit(False))
-        there = self.states().select("id", "sequence")
-        return deleted.join(there, on="id", how="left").where(~is_newer).select("id")
+        return self._deleted(removals, how="left")
 
     def half_deleted(self) -> DataFrame | None:
-        """The images that are recorded as deleted and are still there, because a run that deletes was interrupted.
-
-        Returns:
-            ``id`` (16 bytes); None if all runs that delete have finished.
-        """
+        """The ids (16 bytes) of deleted images that are still there; None if all runs that delete have finished."""
         begun = any(run.kind == "delete" and run.state == STARTED for run in self.runs)
-        deleted = self._deletions() if begun else None
-        if deleted is None:
-            return None
-        there = self.rows(["since"])
-        return there.join(deleted, on="id", how="inner").where(F.col("since") < F.col("until")).select("id")
+        removals = self.removals() if begun else None
+        return None if removals is None else self._deleted(removals, how="inner")
 
-    def _deletions(self) -> DataFrame | None:
-        removals = self.removals()
-        return None if removals is None else removals.where(F.col("kind") == DELETED).select("id", "until")
+    def _deleted(self, removals: DataFrame, *, how: str) -> DataFrame:
+        since = F.coalesce("since", F.lit(0))
+        found = removals.select("id", "kind", "until").join(self.rows(["since"]), on="id", how=how)
+        return found.where(is_deleted(since, kind=F.col("kind"), until=F.col("until"))).select("id")
+
+
+def is_deleted(since: Any, *, kind: Any, until: Any) -> Any:
+    """Whether an image is deleted: values, or columns. ``since`` is 0 for an image without a row."""
+    # By the run since which its row is there, not by the last run of the row's ingest: a later run may carry that
+    # ingest on, and leave the row as it is.
+    return (kind == DELETED) & (since < until)
 
 
 def last_removals(history: DataFrame, /) -> DataFrame:

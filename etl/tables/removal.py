@@ -99,7 +99,7 @@ def record(states: DataFrame, /, *, removal: Removal, kind: str, reason: str) ->
     States that are recorded already, by a run that was killed, are not recorded again.
 
     Args:
-        states: Rows of `MetadataTable.states`.
+        states: Rows with ``id`` (16 bytes) and `metadata_table.STATE`.
         removal: The tables and the run.
         kind: `DELETED` or `PRUNED`.
         reason: Why they are removed.

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from etl.cassandra.executor import Writer, insert_into
+from etl.tables.metadata_table import is_deleted
 from etl.tables.sequence import Run
 from schemas import Columns, TableName
 from schemas.tables import LabelType, check_column, history_of
@@ -43,9 +44,11 @@ class ReplacedStates:
         run: Run,
         clock: int,
         before: Mapping[uuid.UUID, int],
+        removal: Any,
     ) -> None:
         self._session = session
         self._query = query
+        self._removal = removal
         self._insert = insert
         self._label_type = label_type
         self._run = run
@@ -63,6 +66,7 @@ class ReplacedStates:
         run: Run,
         clock: int,
         before: Mapping[uuid.UUID, int],
+        restores: bool,
     ) -> "ReplacedStates":
         """Prepare the statements.
 
@@ -74,6 +78,7 @@ class ReplacedStates:
             run: The run that writes.
             clock: The write time of all rows, in microseconds.
             before: The last run of each ingest id, for rows without ``since``.
+            restores: Whether the run ingests deleted images again.
 
         Returns:
             The reader.
@@ -85,6 +90,7 @@ class ReplacedStates:
         state = [columns.label, "or_label", "or_split", "sha256", "source", "since", "ingest_id", *labels]
         wanted = ", ".join(f'"{check_column(name)}"' for name in state)
         query = f'SELECT {wanted} FROM {metadata.quoted} WHERE "{columns.id}" = ?'
+        newest = f"SELECT kind, until FROM {history_of(metadata).quoted} WHERE id = ? LIMIT 1"
         written = ["id", "until", "since", "kind", "label", "or_label", "or_split", "sha256", "source", "at", *labels]
         return cls(
             session,
@@ -94,6 +100,7 @@ class ReplacedStates:
             run=run,
             clock=clock,
             before=before,
+            removal=await session.prepare(newest) if restores else None,
         )
 
     async def follow(self, image: uuid.UUID, state: State, /) -> tuple[int, list[tuple[Any, tuple[Any, ...]]]]:
@@ -115,6 +122,11 @@ class ReplacedStates:
         label, or_label, or_split, sha256, source, since, ingest_id, *rest = row
         if since is None:
             since = 0 if ingest_id is None else self._before.get(uuid.UUID(str(ingest_id)), 0)
+        if self._removal is not None:
+            removed = await self._session.read(self._removal, image, about=f"the history of image {image}")
+            # The history has the state already. With its old run, the image would stay deleted for ever.
+            if removed is not None and is_deleted(since, kind=removed[0], until=removed[1]):
+                return self._run.sequence, []
         labels = None if not rest or rest[0] is None else list(rest[0])
         found = State(label=label, labels=labels, or_label=or_label, sha256=bytes(sha256 or b""))
         # masks have no hash: a mask that is written again may be another one

@@ -38,6 +38,8 @@ class TableTarget:
     part of the row."""
     before: Mapping[uuid.UUID, int] | None = None
     """If rows may be replaced: the last run of each ingest id. The replaced states go to the history."""
+    restores: bool = False
+    """Whether deleted images are ingested again, also those of which an interrupted deletion has left the rows."""
 
     @property
     def determined(self) -> list[str]:
@@ -146,4 +148,5 @@ async def _states(session: Writer, target: TableTarget, clock: int) -> ReplacedS
         run=target.run,
         clock=clock,
         before=target.before,
+        restores=target.restores,
     )

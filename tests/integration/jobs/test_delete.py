@@ -1,17 +1,20 @@
-"""Images are deleted from a table with a long name, which only earlier versions made."""
+"""Images are deleted: from a table with a long name of an earlier version, and when the run was interrupted."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from etl.cassandra.control import Control
+from etl.deleting import deletion
 from etl.deleting.plan import DeletePlan
 from etl.errors import TableError
 from etl.ingest.plan import IngestPlan
 from etl.sources.plan import SourcePlan
 from etl.splits import splitting
 from etl.splits.plan import SplitPlan
+from etl.tables import removal
 from jobs import delete as job
 from jobs import ingest as ingest_job
 from schemas import Columns, TableName
@@ -39,3 +42,28 @@ def test_a_new_metadata_table_has_a_short_name_and_a_longer_one_of_an_earlier_ve
     assert report.images == 4
     with pytest.raises(TableError, match=r"4 images \(0 replaced, 4 removed since\)"):
         splitting.run(spark, plan=SplitPlan(**tables, out=str(tmp_path / "split"), ratios=(1,), as_of="1"))
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_images_of_an_interrupted_deletion_are_restored_for_ingests_and_for_splits(
+    spark: SparkSession, control: Control, keyspace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, resume: bool
+) -> None:
+    tables = tables_of(keyspace)
+    tree = plant(tmp_path / "tree", {f"{number % 2}/{number}.png": texture(number) for number in range(6)})
+    ingest = IngestPlan(source=SourcePlan(address=str(tree)), **tables)
+    ingest_job.run(spark, plan=ingest)
+    with monkeypatch.context() as patch, pytest.raises(TableError, match="Run this again"):
+        patch.setattr(deletion, "remove", lambda ids, **more: removal.remove(ids.limit(1), **more))
+        job.run(spark, plan=DeletePlan(**tables, where="label = 0", reason="request 17", count=3))
+    left, _ = (row.id for row in control.execute(f"SELECT id, label FROM {keyspace}.metadata") if row.label == 0)
+    control.execute(f"DELETE data FROM {keyspace}.data WHERE id = ?", (left,))  # of two keyspaces, one may be done
+
+    restored = ingest_job.run(spark, plan=replace(ingest, resume=resume, restore_deleted=True))
+    assert restored.images == (3 if resume else 6)
+    rows = control.execute(f"SELECT label, since FROM {keyspace}.metadata")
+    assert sorted((row.label, row.since) for row in rows) == [(0, 3)] * 3 + [(1, 1)] * 3
+    assert all(row.data for row in control.execute(f"SELECT data FROM {keyspace}.data"))
+    assert ingest_job.run(spark, plan=replace(ingest, resume=True)).deleted == 0
+    split = splitting.run(spark, plan=SplitPlan(**tables, out=str(tmp_path / "split"), ratios=(1,)))
+    assert (split.rows, [one for one in split.warnings if "deleted" in one]) == ([6], [])
+    assert {row.kind for row in control.execute(f"SELECT kind FROM {keyspace}.metadata_history")} == {"deleted"}
