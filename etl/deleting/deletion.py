@@ -20,15 +20,10 @@ from etl.frames import kept
 from etl.ingest.stale_rows import UNCONFIRMED_SHARE
 from etl.secrets import secrets_on_executors
 from etl.tables.metadata_table import MetadataTable
-from etl.tables.removal import (
-    Removal,
-    check_removed,
-    record,
-    remove,
-    value_tables,
-)
+from etl.tables.removal import Removal, check_removed, record, remove, value_tables
+from etl.tables.runs import recorded_runs
 from etl.tables.sequence import Run, finish_run, take_lone_run
-from etl.tables.table_records import check_pair, dataset_of
+from etl.tables.table_records import check_pair
 from schemas import IdentifierError, TableName
 from schemas.tables import DELETED, history_of
 
@@ -57,17 +52,17 @@ def run(spark: SparkSession, *, plan: DeletePlan) -> DeleteReport:
         found = _survey(spark, plan=plan, stack=stack)
         check_holders(found.holders, plan=plan)
         check_count(found.images if found.unrecorded else 0, of=found.of, plan=plan)
-        control, metadata = found.control, plan.metadata_table
+        table = found.table
+        control, metadata = table.control, table.name
         caches = {address: clean_cache(spark, address, ids=found.ids, plan=plan) for address in plan.caches}
-        dataset = dataset_of(control, metadata)
-        run = take_lone_run(control, table=metadata, key=plan.columns.id, kind="delete", dataset=dataset)
+        run = take_lone_run(control, table=metadata, key=plan.columns.id, kind="delete", dataset=table.dataset)
         log.info("this is %s", run)
         removal = Removal.begin(control, data=plan.data_table, metadata=metadata, columns=plan.columns, run=run)
         states = found.chosen.states
         record(states, removal=removal, kind=DELETED, reason=plan.reason.strip())
         removed = found.ids.transform(remove, removal=removal).count()
         check_removed(removed, of=found.images + found.before, metadata=metadata)
-        _check_alone(spark, found, run=run, plan=plan)
+        _check_alone(found, run=run)
         finish_run(control, run)
         return _report(found, plan=plan, started=started, run=run, caches=caches)
 
@@ -98,7 +93,7 @@ class _Found:
     finished, whose number was confirmed. Images are only removed when all are recorded, so that the number is the same.
     """
 
-    control: Control
+    table: MetadataTable
     chosen: Chosen
     ids: DataFrame
     images: int
@@ -132,7 +127,7 @@ def _survey(spark: SparkSession, *, plan: DeletePlan, stack: ExitStack) -> _Foun
     if begun := images - unrecorded:
         log.warning("%s of them are those that an interrupted run has begun to delete", f"{begun:,}")
     return _Found(
-        control=control,
+        table=table,
         chosen=chosen,
         ids=ids,
         images=images,
@@ -180,11 +175,11 @@ def needs_confirmation(images: int, *, of: int) -> bool:
     return images > UNCONFIRMED_SHARE * of
 
 
-def _check_alone(spark: SparkSession, found: _Found, *, run: Run, plan: DeletePlan) -> None:
+def _check_alone(found: _Found, *, run: Run) -> None:
     """Raise `ConflictError` if another run has written, or may write, deleted images again."""
-    metadata = plan.metadata_table
-    table = MetadataTable.open(spark, found.control, metadata, columns=plan.columns)
-    later = [one for one in table.runs if one.sequence > run.sequence and one.kind in _WRITERS]
+    table, metadata = found.table, found.table.name
+    runs = recorded_runs(table.control, metadata)  # now
+    later = [one for one in runs if one.sequence > run.sequence and one.kind in _WRITERS]
     if later:
         names = ", ".join(f"{row.sequence} ({row.kind})" for row in later)
         raise ConflictError(

@@ -31,10 +31,10 @@ from etl.frames import kept, small_table
 from etl.ingest.writing.progress import Counters, collect_watched
 from etl.ingest.writing.tasks import task_count
 from etl.secrets import secrets_on_executors
-from etl.tables.metadata_table import MetadataTable
+from etl.tables.metadata_table import MetadataTable, full_path
 from etl.tables.runs import expiring, ingest_time, new_ingest_id
 from etl.tables.sequence import create_sequence, take_run
-from etl.tables.table_records import check_pair, dataset_of
+from etl.tables.table_records import check_pair
 from etl.workers import map_batches
 from etl.writing.publication import Publication
 from schemas import TableName
@@ -147,7 +147,8 @@ def _find_views(spark: SparkSession, control: Control, *, plan: FeaturizePlan) -
 
 def _fill(spark: SparkSession, control: Control, views: _Views, *, plan: FeaturizePlan) -> _Computed:
     """Compute and write the stored values that images lack. Raises `EtlError`."""
-    images = list_images(spark, control, plan=plan)
+    table = MetadataTable.open(spark, control, plan.metadata_table, columns=plan.columns)
+    images = list_images(table)
     done = newest_values(spark, views.stored, plan=plan)
     with ExitStack() as stack:
         lacking = kept(images.transform(without_values, done=done, views=len(views.stored)), stack=stack)
@@ -158,7 +159,7 @@ def _fill(spark: SparkSession, control: Control, views: _Views, *, plan: Featuri
         log.info("%s images lack values of %s", f"{size['images']:,}", titles)
         for digest, file in views.models.items():
             models.send(spark, file, digest=digest)
-        order = _begin(spark, control, views.stored, plan=plan)
+        order = _begin(table, views.stored, plan=plan)
         rows = _compute(lacking, order=order, images=size["images"], size=size["bytes"] or 0)
     return _Computed(size["images"], order, {row["view"]: (row["computed"], row["failed"]) for row in rows})
 
@@ -195,14 +196,13 @@ def create_views(control: Control, views: Sequence[FeatureView], *, plan: Featur
             )
 
 
-def list_images(spark: SparkSession, control: Control, *, plan: FeaturizePlan) -> DataFrame:
+def list_images(table: MetadataTable, /) -> DataFrame:
     """All images of the metadata table as `ROWS`, without ``todo``.
 
     ``sequence`` is the run since which the image has its label and bytes, and ``event_time`` that run's clock. For rows
     of earlier versions it is the last run of their ingest id; 0 if no run is recorded.
     """
-    table = MetadataTable.open(spark, control, plan.metadata_table, columns=plan.columns)
-    ttls = expiring(table.runs)
+    spark, ttls = table.spark, expiring(table.runs)
     ends = {one: int(ingest_time(uuid.UUID(one)).timestamp()) + ttl for one, ttl in ttls.items()}
     of_ingest = small_table(
         spark, {"ingest_id": [*ends], "expires": [*ends.values()]}, "ingest_id STRING, expires BIGINT"
@@ -215,12 +215,9 @@ def list_images(spark: SparkSession, control: Control, *, plan: FeaturizePlan) -
     rows = table.rows(_OF_IMAGES).withColumnRenamed("since", "sequence")
     rows = rows.join(F.broadcast(of_ingest), on="ingest_id", how="left")
     rows = rows.join(F.broadcast(known), on="sequence", how="left")
-    path = F.when(F.coalesce("or_split", F.lit("")) == "", F.col("path")).otherwise(
-        F.concat_ws("/", "or_split", "path")
-    )
     return rows.select(
         "id",
-        F.coalesce(path, uuid_text("id")).alias("path"),
+        F.coalesce(full_path(F.col("or_split"), F.col("path")), uuid_text("id")).alias("path"),
         "bytes",
         "sequence",
         F.coalesce("event_time", F.lit(0)).cast("bigint").alias("event_time"),
@@ -268,15 +265,10 @@ def without_values(images: DataFrame, /, *, done: DataFrame, views: int) -> Data
     return found.where("todo != 0").select(*images.columns, "todo")
 
 
-def _begin(
-    spark: SparkSession, control: Control, views: tuple[FeatureView, ...], *, plan: FeaturizePlan
-) -> FeatureOrder:
-    run_id = new_ingest_id()
+def _begin(table: MetadataTable, views: tuple[FeatureView, ...], *, plan: FeaturizePlan) -> FeatureOrder:
+    run_id, control = new_ingest_id(), table.control
     titles = ",".join(view.title for view in views)
-    dataset = dataset_of(control, plan.metadata_table)
-    taken = take_run(
-        control, table=plan.metadata_table, kind="features", dataset=dataset, source=titles, ingest_id=run_id
-    )
+    taken = take_run(control, table=table.name, kind="features", dataset=table.dataset, source=titles, ingest_id=run_id)
     log.info("this is %s", taken)
     return FeatureOrder(
         cluster=control.located,
@@ -287,7 +279,7 @@ def _begin(
         run=taken,
         run_id=run_id,
         timeout=plan.timeout,
-        counters=Counters(spark.sparkContext),
+        counters=Counters(table.spark.sparkContext),
     )
 
 

@@ -19,7 +19,8 @@ from etl.cassandra.tables import read_table, uuid_bytes
 from etl.errors import ConflictError
 from etl.sources.labels.values import number_of
 from etl.tables.class_numbers import class_names
-from etl.tables.table_records import TableRecord, label_type_of
+from etl.tables.metadata_table import MetadataTable
+from etl.tables.table_records import TableRecord
 from etl.tables.write_times import latest_write
 from etl.workers import map_batches
 from schemas import Columns, image_id
@@ -51,7 +52,8 @@ def examine(spark: SparkSession, control: Control, *, wanted: TableRecord, colum
             f"Wanted the data table of {wanted.metadata_table}, which has rows. Found: no table {wanted.data_table}. "
             "Set --data-table to the table with their images, or use another --metadata-table."
         )
-    found = label_type_of(control, data=wanted.data_table, metadata=wanted.metadata_table, columns=columns)
+    table = MetadataTable.open(spark, control, wanted.metadata_table, columns=columns)
+    found = table.label_type(wanted.data_table)
     if found != wanted.label_type:
         raise ConflictError(
             f"Wanted to ingest {wanted.content} into {wanted.pair}. Found: rows with labels of type "

@@ -25,7 +25,6 @@ from etl.splits.positions import seeded_order
 from etl.tables.class_numbers import class_names
 from etl.tables.earlier import EarlierMetadata
 from etl.tables.metadata_table import MetadataTable
-from etl.tables.table_records import dataset_of, label_type_of
 from schemas import Columns, SchemaError, TableName
 from schemas.as_of import AsOf
 from schemas.tables import LabelType
@@ -122,15 +121,15 @@ def _of_tables(spark: SparkSession, split: ChosenSplit | None, plan: ShardPlan, 
     with Control.from_spark(spark) as control:
         check_columns(control, data, columns=[columns.id, columns.data])
         check_columns(control, metadata, columns=[columns.id])
-        kind = label_type_of(control, data=data, metadata=metadata, columns=columns)
         table = MetadataTable.open(spark, control, metadata, columns=columns)
+        kind = table.label_type(data)
         earlier = None
         if plan.as_of is not None:
             earlier = EarlierMetadata.open(
                 table, label_type=kind, as_of=AsOf.parse(plan.as_of), skips=plan.skip_replaced
             )
         entries = table_entries(table, data=data, kind=kind, earlier=earlier)
-        numbers = class_names(control, keyspace=metadata.keyspace, dataset=dataset_of(control, metadata))
+        numbers = class_names(control, keyspace=metadata.keyspace, dataset=table.dataset)
         cluster = control.located
     remarks: tuple[str, ...] = ()
     if earlier is not None:

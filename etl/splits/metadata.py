@@ -30,7 +30,6 @@ from etl.tables.class_numbers import class_names
 from etl.tables.earlier import THEN, EarlierMetadata
 from etl.tables.metadata_table import MetadataTable
 from etl.tables.runs import expiring, unfinished
-from etl.tables.table_records import dataset_of
 from etl.writing.publication import Kind, Publication
 from formats.origin import created
 from formats.sizes import counted
@@ -157,7 +156,7 @@ def _schema(storage: Storage, manifest: CacheManifest) -> StructType | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Tables:
-    """The tables of a plan, and what is read with their rows. ``in_data`` is the type of the label in the data table,
+    """The tables of a plan, and what is read with their rows. ``has_label`` is whether the data table has labels,
     ``relabelled`` the versions of the label view that labels come from, ``unused`` the label views that the plan does
     not use, ``half`` the images that are half deleted, and ``ttls`` the times to live of ingests.
     """
@@ -165,7 +164,7 @@ class _Tables:
     table: MetadataTable
     data: TableName
     label_type: str
-    in_data: str | None
+    has_label: bool
     classes: Mapping[str, int]
     is_key: bool
     earlier: EarlierMetadata | None
@@ -185,8 +184,14 @@ class _Tables:
             check_columns(control, data, columns=[names.id, names.data])
             check_columns(control, name, columns=[names.id])
             table = MetadataTable.open(spark, control, name, columns=names)
-            in_data = (control.columns(data) or {}).get(names.label)
-            label_type = _label_type(in_data, table.fields, plan)
+            label_type = table.label_type(data)
+            has_label = label_type != "none"
+            if not has_label and names.label in table.fields:
+                label_type = "int"  # labels that only the metadata has, unless all are null
+            if not has_label and LABELS in table.fields:
+                label_type = "multi"
+            if label_type == "int" and (kind := table.fields.get(names.label, "no such column")) != "int":
+                raise TableError(f"Wanted whole numbers (int) in {name}.{names.label}. Found: {kind}")
             earlier = None
             if plan.as_of is not None:
                 as_of = AsOf.parse(plan.as_of)
@@ -194,12 +199,12 @@ class _Tables:
             until = None if earlier is None else earlier.sequence
             asked = {*plan.named_columns, *(names_in(plan.where) if plan.where else ())}
             asked -= {*table.fields, *ID_AND_LABEL}
-            dataset = plan.dataset or dataset_of(control, name)
+            dataset = plan.dataset or table.dataset
             return cls(
                 table=table,
                 data=data,
                 label_type=label_type,
-                in_data=in_data,
+                has_label=has_label,
                 classes=class_names(control, keyspace=name.keyspace, dataset=dataset),
                 is_key=control.key(name) == [names.id],
                 earlier=earlier,
@@ -297,7 +302,7 @@ def copy_table(spark: SparkSession, address: str | None, *, plan: SplitPlan, onl
     table, label_type = tables.table, tables.label_type
     rows, told = tables.usable(tables.rows(tables.others(plan, only=only)), address=address)
     rows, warnings = check_complete(rows, fields=tables.views, metadata=table.name, data=tables.data)
-    if label_type == "int" and tables.in_data is None and rows.where(F.col("label").isNotNull()).isEmpty():
+    if label_type == "int" and not tables.has_label and rows.where(F.col("label").isNotNull()).isEmpty():
         label_type, rows = "none", rows.withColumn("label", F.lit(-1))
     pinned = {view.name for view in plan.features}
     return Metadata(
@@ -348,22 +353,6 @@ def first_expiry(rows: DataFrame, *, metadata: Metadata) -> tuple[int, str | Non
     (row,) = found.agg(F.count("*").alias("images"), F.min(F.unix_timestamp(EXPIRES)).alias("first")).collect()
     first = row["first"]
     return row["images"], None if first is None else datetime.fromtimestamp(first, tz=UTC).isoformat()
-
-
-def _label_type(in_data: str | None, metadata: Mapping[str, str], plan: SplitPlan) -> str:
-    """``int``, ``multi``, ``blob`` or ``none``, from the columns of both tables. Raises `TableError`."""
-    label = plan.columns.label
-    in_metadata = metadata.get(label)
-    if LABELS in metadata and in_data != "int":
-        return "multi"
-    if in_data == "blob":
-        return "blob"
-    if in_data is None and label not in metadata:
-        return "none"
-    if in_metadata != "int":
-        found = f"{in_metadata}" if in_metadata else "no such column"
-        raise TableError(f"Wanted whole numbers (int) in {plan.metadata_table}.{label}. Found: {found}")
-    return "int"
 
 
 def count_repeated(rows: DataFrame) -> int:

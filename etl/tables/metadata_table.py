@@ -1,10 +1,10 @@
 """A metadata table, opened once: its columns, its runs, and what they replaced or removed."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from etl.cassandra.control import Control
@@ -12,8 +12,9 @@ from etl.cassandra.tables import read_table, uuid_bytes
 from etl.columns import column, ours
 from etl.frames import small_table
 from etl.tables.runs import STARTED, RecordedRun, recorded_runs, sequences_by_ingest
+from etl.tables.table_records import TableRecord, record_of
 from schemas import Columns, IdentifierError, TableName
-from schemas.tables import DELETED, PRUNED, create_history, defined_columns, history_of
+from schemas.tables import DELETED, PRUNED, LabelType, create_history, defined_columns, history_of
 
 _KINDS = {
     "label": "int",
@@ -53,6 +54,7 @@ class MetadataTable:
         fields: The CQL types of its columns; empty if it does not exist.
         runs: Its runs, the newest first.
         history: The table of replaced and removed states; None if no run has replaced or removed a row.
+        record: What it and its data table hold; None if no ingest has recorded it.
     """
 
     spark: SparkSession
@@ -62,6 +64,7 @@ class MetadataTable:
     fields: dict[str, str]
     runs: tuple[RecordedRun, ...]
     history: TableName | None
+    record: TableRecord | None
 
     @classmethod
     def open(
@@ -76,7 +79,17 @@ class MetadataTable:
             fields=dict(control.columns(name) or {}),
             runs=tuple(recorded_runs(control, name)),
             history=history_in(control, name),
+            record=record_of(control, name),
         )
+
+    @property
+    def dataset(self) -> str:
+        """The dataset that it holds; its keyspace's name if no ingest has recorded it."""
+        return self.name.keyspace if self.record is None else self.record.dataset
+
+    def label_type(self, data: TableName) -> LabelType:
+        """The type of the labels that a data table has, from the columns of both tables."""
+        return label_type_of((self.control.columns(data) or {}).get(self.columns.label), self.fields)
 
     @property
     def newest(self) -> int | None:
@@ -164,6 +177,20 @@ class MetadataTable:
         since = F.coalesce("since", F.lit(0))
         found = removals.select("id", "kind", "until").join(self.rows(["since"]), on="id", how=how)
         return found.where(is_deleted(since, kind=F.col("kind"), until=F.col("until"))).select("id")
+
+
+def full_path(or_split: Column, path: Column) -> Column:
+    """A path with its split folder, as in the quarantine table."""
+    return F.when(F.coalesce(or_split, F.lit("")) == "", path).otherwise(F.concat_ws("/", or_split, path))
+
+
+def label_type_of(in_data: str | None, fields: Collection[str]) -> LabelType:
+    """The label type of a data table with labels of this CQL type, and a metadata table with these columns."""
+    if in_data in (None, "int"):
+        return "none" if in_data is None else "int"
+    if "labels" in fields:
+        return "multi"
+    return "blob" if in_data == "blob" else "int"
 
 
 def is_deleted(since: Any, *, kind: Any, until: Any) -> Any:

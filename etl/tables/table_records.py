@@ -13,7 +13,7 @@ from typing import Any
 from etl.cassandra.control import Control
 from etl.cassandra.transactions import TransactionRetries
 from etl.errors import ConflictError
-from schemas import Columns, TableName
+from schemas import TableName
 from schemas.tables import ClassNames, LabelType
 
 _WORDS = {"name": "classes by name", "number": "classes by number", None: "classes"}
@@ -144,16 +144,6 @@ def dataset_of(control: Control, metadata_table: TableName) -> str:
     """The dataset that a metadata table holds; its keyspace's name if no ingest has recorded it."""
     record = record_of(control, metadata_table)
     return metadata_table.keyspace if record is None else record.dataset
-
-
-def label_type_of(control: Control, *, data: TableName, metadata: TableName, columns: Columns) -> LabelType:
-    """The label type of tables that no ingest has recorded, from their columns."""
-    kind = (control.columns(data) or {}).get(columns.label)
-    if kind is None:
-        return "none"
-    if kind != "blob":
-        return "int"
-    return "multi" if "labels" in (control.columns(metadata) or {}) else "blob"
 
 
 def check_dataset(control: Control, metadata_table: TableName, *, dataset: str) -> None:

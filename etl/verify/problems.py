@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from etl.batches import arrow_schema, batch_of, rows_of
 from etl.cassandra.tables import uuid_bytes
 from etl.ingest.writing.image_rows import METADATA_COLUMNS, ImageRow
+from etl.tables.metadata_table import full_path
 from etl.verify.comparison import FOREIGN, NO_METADATA, Expected, Rules, Stored, problems_of
 from etl.verify.plan import Check
 from etl.workers import map_batches
@@ -57,11 +58,6 @@ def stored_metadata(metadata: DataFrame, /, *, columns: Columns) -> DataFrame:
     known["has_metadata"] = F.lit(True)
     fields = ((known.get(name, F.lit(None)).cast(kind), name) for name, kind in _METADATA.items())
     return metadata.select(uuid_bytes(columns.id).alias("id"), *(column.alias(name) for column, name in fields))
-
-
-def full_name(or_split: Column, path: Column) -> Column:
-    """A path with its split folder, as in the quarantine table."""
-    return F.when(F.coalesce(or_split, F.lit("")) == "", path).otherwise(F.concat_ws("/", or_split, path))
 
 
 def _text(column: str) -> Column:
@@ -152,7 +148,7 @@ def rejected_before(entries: DataFrame, /, *, metadata: DataFrame, quarantined: 
 
     ``by_server`` is whether the server rejected a file of this size; all others can be checked again.
     """
-    name = full_name(_text("or_split"), _text("path"))
+    name = full_path(_text("or_split"), _text("path"))
     refused = F.collect_set(F.when(F.col("stage") == "write", F.col("bytes")))
     names = quarantined.groupBy(_comparable("path").alias("full_name")).agg(refused.alias("refused"))
     missing = entries.where(F.col("reason").isNull()).join(metadata.select("id"), on="id", how="left_anti")

@@ -13,8 +13,9 @@ from etl.ingest.plan import IngestPlan
 from etl.ingest.stale_rows import splits_of
 from etl.ingest.writing.image_rows import METADATA_COLUMNS
 from etl.tables.class_numbers import class_names, restore_numbers
+from etl.tables.metadata_table import MetadataTable
 from etl.tables.runs import recorded_runs
-from etl.tables.table_records import TableRecord, label_type_of, read_records, record_of
+from etl.tables.table_records import TableRecord, read_records
 from etl.verify.comparison import Rules
 from etl.verify.expected import Expectation
 from etl.verify.plan import VerifyPlan
@@ -83,40 +84,36 @@ class Records:
         )
 
 
-def stored_columns(control: Control, plan: VerifyPlan) -> list[str]:
+def stored_columns(table: MetadataTable, /) -> list[str]:
     """The columns of the metadata table that are compared, as far as it has them."""
-    there = control.columns(plan.metadata_table) or {}
-    wanted = [plan.columns.label if name == "label" else name for name in (*METADATA_COLUMNS, "ingest_id")]
-    is_other = {plan.columns.label: "int", "labels": "frozen<list<int>>"}
+    there, label = table.fields, table.columns.label
+    wanted = [label if name == "label" else name for name in (*METADATA_COLUMNS, "ingest_id")]
+    is_other = {label: "int", "labels": "frozen<list<int>>"}
     return [name for name in wanted if name in there and there[name] == is_other.get(name, there[name])]
 
 
-def records_of(control: Control, *, plan: VerifyPlan, metadata: DataFrame) -> Records:
+def records_of(table: MetadataTable, *, plan: VerifyPlan, metadata: DataFrame) -> Records:
     """Read what is recorded of the tables. ``metadata`` has rows of `problems.stored_metadata`. Runs Spark."""
-    table = plan.metadata_table
-    record = record_of(control, table)
-    label_type = (
-        label_type_of(control, data=plan.data_table, metadata=table, columns=plan.columns)
-        if record is None
-        else record.label_type
-    )
-    columns = {"label" if name == plan.columns.label else name for name in stored_columns(control, plan)}
+    control, keyspace, record = table.control, table.name.keyspace, table.record
+    label_type = table.label_type(plan.data_table) if record is None else record.label_type
+    columns = {"label" if name == plan.columns.label else name for name in stored_columns(table)}
     is_ours = record is not None or plan.ingest is not None or label_type == "int"
     if is_ours and plan.columns.label in (control.columns(plan.data_table) or {}):
         columns.add("data_label")
     agreement = None
     if record is not None and record.label_type == "int" and record.numbering == "name":
         counts = counts_of(metadata)  # before the numbers: an ingest takes them before it writes
-        known = class_names(control, keyspace=table.keyspace, dataset=record.dataset)
+        known = class_names(control, keyspace=keyspace, dataset=record.dataset)
         agreement = ClassAgreement.of(counts, known=known)
-    runs = [run for run in recorded_runs(control, table) if run.writes_images]
+    # not those of the opened table: a run that has begun since may have written some of the rows
+    runs = [run for run in recorded_runs(control, table.name) if run.writes_images]
     ingests: dict[str, frozenset[str]] = {}
     for run in runs:
         if run.ingest_id is not None:
             ingests[str(run.ingest_id)] = ingests.get(str(run.ingest_id), frozenset()) | {run.source}
     rules = Rules(
         data_table=str(plan.data_table),
-        metadata_table=str(table),
+        metadata_table=str(table.name),
         label=plan.columns.label,
         columns=frozenset(columns),
         dataset=None if record is None else record.dataset,
@@ -126,7 +123,7 @@ def records_of(control: Control, *, plan: VerifyPlan, metadata: DataFrame) -> Re
         ingests={ingest: sources - {""} for ingest, sources in ingests.items()},
         first_run=min((run.clock for run in runs), default=None),
     )
-    return Records(record=record, agreement=agreement, classes=TableName(table.keyspace, "classes"), rules=rules)
+    return Records(record=record, agreement=agreement, classes=TableName(keyspace, "classes"), rules=rules)
 
 
 def with_source(

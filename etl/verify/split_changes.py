@@ -15,17 +15,17 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from etl.cassandra.control import Control, check_columns
-from etl.cassandra.tables import read_table, uuid_text
+from etl.cassandra.tables import uuid_text
 from etl.errors import TableError
 from etl.features.relabelling import versions_of, with_labels
 from etl.frames import kept, small_table
 from etl.splits.positions import added_up, fingerprint_sums
 from etl.splits.taking_part import open_folder
 from etl.tables.earlier import THEN, metadata_as_of, states_at
-from etl.tables.metadata_table import MetadataTable, last_removals
+from etl.tables.metadata_table import MetadataTable, full_path, last_removals
 from formats.splits.fingerprint import split_fingerprint
 from formats.splits.opened import OpenSplit
-from schemas import SchemaError, SplitManifest, SplitPart, TableName
+from schemas import Columns, SchemaError, SplitManifest, SplitPart, TableName
 from schemas.features import ViewName
 
 log = logging.getLogger("imagestrata.verify")
@@ -179,21 +179,13 @@ def _fingerprint(rows: DataFrame, part: SplitPart, *, seed: int) -> str:
 
 def _compare(table: MetadataTable, images: DataFrame, *, manifest: SplitManifest) -> tuple[DataFrame, list[str]]:
     """The changes (``kind, id, path, run, reason, at, was, is``), and what cannot be verified."""
-    columns, label_type = manifest.columns, manifest.label_type
-    check_columns(table.control, table.name, columns=[columns.id])
-    there = table.fields
+    check_columns(table.control, table.name, columns=[table.columns.id])
     unchecked = []
-    if manifest.sequence is None or "sha256" not in there:
+    if manifest.sequence is None or "sha256" not in table.fields:
         why = "it records no run: an earlier version made it, or the tables of another tool have no runs"
         unchecked.append(f"whether the bytes of {manifest.metadata_table} are those of the split ({why})")
     sequence = -1 if manifest.sequence is None else manifest.sequence
-    wanted = [columns.id, columns.label, "labels", "or_split", "path", "sha256", "since", "ingest_id"]
-    rows = read_table(table.spark, table.name, columns=[name for name in wanted if name in there])
-    kinds = {"since": "bigint", "sha256": "binary", "labels": "array<int>"}
-    for name in ("since", "sha256", "labels", "or_split", "path", "ingest_id", columns.label):
-        if name not in rows.columns:
-            rows = rows.withColumn(name, F.lit(None).cast(kinds.get(name, "string")))
-    rows = rows.transform(table.with_since)
+    rows = table.rows(["label", "labels", "or_split", "path", "sha256", "since"]).withColumn("id", uuid_text("id"))
     history = table.replaced()
     if history is None:
         history = table.spark.range(0).select(*(F.lit(None).cast(kind).alias(name) for name, kind in _HISTORY.items()))
@@ -204,22 +196,17 @@ def _compare(table: MetadataTable, images: DataFrame, *, manifest: SplitManifest
     doubtful = doubtful.groupBy("id").agg(F.max_by(F.struct("until", "sha256"), "until").alias("doubt"))
 
     split = images.select(uuid_text("id").alias("id"), F.col("label").alias("was"))
-    now = rows.select(
-        F.col(columns.id).alias("id"), F.struct("since", "sha256", "labels", "or_split", "path").alias("now")
-    )
+    now = rows.select("id", F.struct("since", "sha256", "labels", "or_split", "path").alias("now"))
     then = states.select("id", F.struct("sha256", "labels").alias("then"))
     joined = split.join(now, on="id", how="left").join(labels, on="id", how="left").join(then, on="id", how="left")
     joined = joined.join(removed, on="id", how="left").join(doubtful, on="id", how="left")
-    kind = _kind(label_type, sequence=sequence)
+    kind = _kind(manifest.label_type, sequence=sequence)
     is_gone = F.col("now").isNull()
-    path = F.when(F.coalesce("now.or_split", F.lit("")) == "", F.col("now.path")).otherwise(
-        F.concat_ws("/", "now.or_split", "now.path")
-    )
     changed = joined.withColumn("kind", F.explode(F.array_compact(kind)))
     return changed.select(
         "kind",
         "id",
-        path.alias("path"),
+        full_path(F.col("now.or_split"), F.col("now.path")).alias("path"),
         F.when(is_gone, F.col("removed.until")).otherwise(F.col("now.since")).alias("run"),
         F.when(is_gone, F.col("removed.reason")).alias("reason"),
         F.when(is_gone, F.unix_millis("removed.at")).alias("at"),
@@ -253,9 +240,9 @@ def _kind(label_type: str, *, sequence: int) -> Column:
 
 def _labels(table: MetadataTable, rows: DataFrame, history: DataFrame, *, manifest: SplitManifest) -> DataFrame:
     """``id, is``: the labels of images as the split takes them, from its run and its label view."""
-    columns = manifest.columns
+    columns = Columns()  # those of `MetadataTable.rows`
     if manifest.label_type != "int":
-        return rows.select(F.col(columns.id).alias("id"), F.lit(None).cast("int").alias("is"))
+        return rows.select("id", F.lit(None).cast("int").alias("is"))
     if manifest.as_of is not None:
         states = history.transform(states_at, sequence=manifest.as_of)
         rows = rows.transform(
@@ -264,7 +251,7 @@ def _labels(table: MetadataTable, rows: DataFrame, history: DataFrame, *, manife
     if manifest.label_view is not None:
         versions = versions_of(table.control, table.name, ViewName.parse(manifest.label_view))
         rows = with_labels(table.spark, rows, table.name, versions, columns=columns)
-    return rows.select(F.col(columns.id).alias("id"), F.col(columns.label).cast("int").alias("is"))
+    return rows.select("id", F.col("label").alias("is"))
 
 
 _HISTORY = {

@@ -70,8 +70,9 @@ class Verification:
         self._started = time.monotonic()
         self._spark, self._plan, self._stack = spark, plan, stack
         self._control = stack.enter_context(Control.from_spark(spark))
-        self._metadata = kept(self._read_metadata(), stack=stack)
-        self._records = records_of(self._control, plan=plan, metadata=self._metadata)
+        table = self._table()
+        self._metadata = kept(self._read_metadata(table), stack=stack)
+        self._records = records_of(table, plan=plan, metadata=self._metadata)
         self._rules = self._records.rules
         self._images: ListedImages | None = None
         self._expectation: Expectation | None = None
@@ -171,14 +172,14 @@ class Verification:
             seconds=round(time.monotonic() - self._started, 3),
         )
 
-    def _read_metadata(self) -> DataFrame:
+    def _read_metadata(self, table: MetadataTable) -> DataFrame:
         """The rows of `stored_metadata`. For tables of other tools, with those columns that exist."""
         plan, control = self._plan, self._control
         needed = [plan.columns.id, "bytes", *(["sha256"] if plan.check == "hashes" else [])]
         check_columns(control, plan.metadata_table, columns=needed)
         check_columns(control, plan.data_table, columns=[plan.columns.id, plan.columns.data])
         check_pair(control, data_table=plan.data_table, metadata_table=plan.metadata_table)
-        rows = read_table(self._spark, plan.metadata_table, columns=[plan.columns.id, *stored_columns(control, plan)])
+        rows = read_table(self._spark, plan.metadata_table, columns=[plan.columns.id, *stored_columns(table)])
         return rows.transform(stored_metadata, columns=plan.columns)
 
     def _read_blobs(self, *, page_rows: int) -> DataFrame:
