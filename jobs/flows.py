@@ -7,8 +7,9 @@ from functools import singledispatch
 from typing import TYPE_CHECKING, Any
 
 from etl.catalog.events import SETTING, Dataset, Flow, RunEvents
-from etl.features.plan import FeaturizePlan, RelabelPlan
+from etl.features.plan import FeaturizePlan
 from etl.ingest.plan import IngestPlan
+from etl.labels.plan import RelabelPlan
 from etl.shards.plan import ShardPlan
 from etl.splits.plan import SplitPlan
 from schemas import TableName

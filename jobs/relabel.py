@@ -17,7 +17,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from etl.features.plan import RelabelPlan
+from etl.labels.plan import RelabelPlan
 from formats import command_line
 from jobs import options
 from jobs.arguments import both_tables, make_parser, parse
@@ -26,7 +26,7 @@ from jobs.command import execute
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from etl.features.relabelling import RelabelReport
+    from etl.labels.relabelling import RelabelReport
 
 EPILOG = f"""
 {options.CASSANDRA_HELP}
@@ -59,7 +59,7 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[RelabelPlan, argparse
 
 def run(spark: "SparkSession", *, plan: RelabelPlan) -> "RelabelReport":
     """Add a version of a label view. Raises `EtlError` if the file does not match the images; then none was added."""
-    from etl.features import relabelling
+    from etl.labels import relabelling
 
     return relabelling.run(spark, plan=plan)
 

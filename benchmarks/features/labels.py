@@ -13,7 +13,7 @@ from benchmarks.harness.pairs import in_turn
 from benchmarks.harness.picture_rows import METADATA
 from benchmarks.harness.results import Row, tell
 from etl.cassandra.tables import read_table, uuid_text
-from etl.features.relabelling import with_labels
+from etl.labels.versions import with_labels
 from schemas import Columns
 from schemas.feature_sources import Labels
 from schemas.features import FeatureView
@@ -51,7 +51,8 @@ def rows_of_labels(folder: Path, figures: Figures, *, rows: int, pairs: int) -> 
             return read_table(fixture.spark, METADATA, columns=_NAMES)
 
         def earlier() -> DataFrame:
-            return with_labels(fixture.spark, plain(), METADATA, views[VERSIONS - _AS_OF :], columns=Columns())
+            versions = views[VERSIONS - _AS_OF :]
+            return plain().transform(with_labels, metadata=METADATA, versions=versions, columns=Columns())
 
         def measure(read: Callable[[], DataFrame], version: int) -> float:
             found: list[SparkRow] = []

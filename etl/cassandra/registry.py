@@ -11,7 +11,9 @@ from typing import Any
 
 from etl.cassandra.control import Control
 from etl.cassandra.transactions import TransactionRetries
+from etl.errors import ConflictError
 from schemas import TableName
+from schemas.features import FeatureView
 from schemas.tables import create_registry
 
 FEATURE_VIEW, LABEL_VIEW, FEATURE_SERVICE = "feature view", "label view", "feature service"
@@ -158,6 +160,33 @@ def register(control: Control, entry: Entry, *, keyspace: str) -> Entry:
             if one.version == entry.version:
                 return one
         retries.wait()
+
+
+def registered_views(
+    control: Control, *, keyspace: str, name: str | None = None, kind: str = FEATURE_VIEW
+) -> list[FeatureView]:
+    """The registered feature or label views of a keyspace, by name, the newest version first."""
+    found = entries(control, keyspace=keyspace, kind=kind, name=name)
+    return [_view(entry, keyspace=keyspace) for entry in found]
+
+
+def register_view(control: Control, view: FeatureView, *, keyspace: str, kind: str = FEATURE_VIEW) -> None:
+    """Register a view unless it is registered. Raises `ConflictError` if another one has this name and version."""
+    entry = Entry(kind=kind, name=view.name, version=view.version, document=view.to_json())
+    there = _view(register(control, entry, keyspace=keyspace), keyspace=keyspace)
+    if there != view:
+        raise ConflictError(
+            f"Wanted to register {view.title} with {_described(view)}. Found: {_described(there)} under this name. "
+            "Another run registered it in the meantime, or another version of imagestrata did. Use another name."
+        )
+
+
+def _view(entry: Entry, *, keyspace: str) -> FeatureView:
+    return FeatureView.from_json(entry.document, place=f"{keyspace}.registry, {entry.title}")
+
+
+def _described(view: FeatureView) -> str:
+    return f"{', '.join(f'{name} {kind}' for name, kind in view.fields.items())} from {view.source}"
 
 
 def remove(control: Control, entry: Entry, *, keyspace: str) -> None:

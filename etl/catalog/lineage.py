@@ -14,10 +14,9 @@ from typing import Any
 
 from etl.cassandra import registry
 from etl.cassandra.control import Control, check_columns
-from etl.cassandra.registry import FEATURE_VIEW, LABEL_VIEW, MODEL, SHARD_SET, SPLIT
+from etl.cassandra.registry import FEATURE_VIEW, LABEL_VIEW, MODEL, SHARD_SET, SPLIT, registered_views
 from etl.catalog.products import Product
 from etl.errors import TableError
-from etl.features.views import registered_views
 from etl.tables.metadata_table import history_in, is_deleted
 from etl.tables.runs import RecordedRun, recorded_runs
 from etl.tables.table_records import dataset_of, record_of

@@ -10,12 +10,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from etl.cassandra.control import Control
+from etl.cassandra.registry import registered_views
 from etl.cassandra.tables import read_table
 from etl.columns import column, ours
 from etl.errors import TableError
 from etl.expressions import names_in
 from etl.features.history import known_at
-from etl.features.views import registered_views
 from etl.tables.table_records import record_of
 from schemas import TableName
 from schemas.feature_sources import Sql

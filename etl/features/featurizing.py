@@ -26,7 +26,7 @@ from etl.features.plan import FeaturizePlan
 from etl.features.report import FeaturizeReport, ViewCounts
 from etl.features.retrieval import current_values
 from etl.features.vectors.index import check_vector, has_index, update_index
-from etl.features.views import find_view, register_view
+from etl.features.views import find_view
 from etl.frames import kept, small_table
 from etl.ingest.writing.progress import Counters, collect_watched
 from etl.ingest.writing.tasks import task_count
@@ -180,7 +180,7 @@ def create_views(control: Control, views: Sequence[FeatureView], *, plan: Featur
     if control.columns(TableName(keyspace, "quarantine")) is None:
         control.define(create_quarantine(keyspace))
     for view in views:
-        register_view(control, view, keyspace=keyspace)
+        registry.register_view(control, view, keyspace=keyspace)
         if view.is_on_demand:
             continue
         table = view.table_of(plan.metadata_table)

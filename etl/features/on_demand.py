@@ -9,11 +9,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from etl.cassandra.control import Control
+from etl.cassandra.registry import registered_views
 from etl.cassandra.tables import read_table
 from etl.errors import ConflictError, FunctionError
 from etl.expressions import check_expression, is_repeatable, names_in
 from etl.features.columns import find_fields
-from etl.features.views import registered_views
 from schemas import Columns, TableName
 from schemas.feature_sources import Sql, typed
 from schemas.features import FeatureView, ViewName, spark_type

@@ -16,7 +16,8 @@ from etl.columns import column, ours
 from etl.errors import TableError
 from etl.features.columns import Fields, find_fields
 from etl.features.history import KnownValues, known_at, points_in_time
-from etl.features.relabelling import ingested_labels, label_values, label_views
+from etl.labels.versions import ingested_labels, label_values, label_views
+from etl.tables.metadata_table import MetadataTable
 from schemas import Columns, TableName
 from schemas.features import FeatureView, ViewName, vector_length
 from schemas.tables import check_column
@@ -156,10 +157,9 @@ def historical_features(
             values = read_table(spark, one.table, columns=["id", "sequence", "event_timestamp", *fields])
             known.append(KnownValues(values, fields, one.view.ttl if "at" in kinds else None))
         if of_labels:
-            ingested = ingested_labels(spark, control, metadata).withColumnRenamed("label", _INGESTED)
-            known.append(KnownValues(ingested, [_INGESTED]))
-        for view in of_labels:
-            known.append(KnownValues(label_values(spark, control, metadata, view), [view.name]))
+            table = MetadataTable.open(spark, control, metadata)
+            known.append(KnownValues(ingested_labels(table).withColumnRenamed("label", _INGESTED), [_INGESTED]))
+            known += [KnownValues(label_values(table, view), [view.name]) for view in of_labels]
     if taken := [name for one in known for name in one.fields if name in kinds]:
         raise TableError(f"Wanted requests without the column {taken[0]}, which is a field of a view. Rename it.")
     if kinds["id"] == "string":

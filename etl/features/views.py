@@ -4,9 +4,8 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from etl.cassandra import registry
 from etl.cassandra.control import Control
-from etl.cassandra.registry import Entry
+from etl.cassandra.registry import registered_views
 from etl.errors import ConflictError, FunctionError
 from etl.features.computing import builtin
 from etl.features.computing.functions import digest_of, load
@@ -15,19 +14,7 @@ from etl.features.plan import FeatureRequest
 from schemas.feature_sources import Builtin, FeatureSource, Onnx, Python, typed
 from schemas.features import FeatureView
 
-KIND = registry.FEATURE_VIEW
-"""The kind of feature views in the registry. Label views have kinds of their tables."""
-
 Probe = Callable[[FeatureView], dict[str, str]]
-
-
-def registered_views(
-    control: Control, *, keyspace: str, name: str | None = None, kind: str = KIND
-) -> list[FeatureView]:
-    """The registered feature views of a keyspace, by name, the newest version first. Raises `UnreachableError`."""
-    found = registry.entries(control, keyspace=keyspace, kind=kind, name=name)
-    place = f"{keyspace}.registry"
-    return [FeatureView.from_json(entry.document, place=f"{place}, {entry.name}@v{entry.version}") for entry in found]
 
 
 def find_view(
@@ -136,30 +123,3 @@ def _is_same(one: FeatureSource, other: FeatureSource) -> bool:
     if isinstance(one, Onnx) and isinstance(other, Onnx):
         return one.preprocess == other.preprocess
     return one == other
-
-
-def register_view(control: Control, view: FeatureView, *, keyspace: str, kind: str = KIND) -> None:
-    """Register a view unless it is registered. The registry must exist.
-
-    Args:
-        control: The session.
-        view: The view.
-        keyspace: The keyspace.
-        kind: Its kind in the registry.
-
-    Raises:
-        ConflictError: Another definition has this name and version.
-        UnreachableError: The servers did not answer.
-    """
-    entry = Entry(kind=kind, name=view.name, version=view.version, document=view.to_json())
-    found = registry.register(control, entry, keyspace=keyspace)
-    there = FeatureView.from_json(found.document, place=f"{keyspace}.registry")
-    if there != view:
-        raise ConflictError(
-            f"Wanted to register {view.title} with {_described(view)}. Found: {_described(there)} under this name. "
-            "Another run registered it in the meantime, or another version of imagestrata did. Use another name."
-        )
-
-
-def _described(view: FeatureView) -> str:
-    return f"{', '.join(f'{name} {kind}' for name, kind in view.fields.items())} from {view.source}"

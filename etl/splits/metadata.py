@@ -23,7 +23,7 @@ from etl.columns import check_theirs, column, ours
 from etl.errors import TableError
 from etl.expressions import names_in
 from etl.features.columns import LACKS, Fields, check_complete, find_fields, metadata_columns, with_fields
-from etl.features.relabelling import newest_label_views, versions_of, with_labels
+from etl.labels.versions import newest_label_views, versions_of, with_labels
 from etl.splits.plan import LABELS, SplitPlan
 from etl.splits.positions import added_up, fingerprint_sums
 from etl.tables.class_numbers import class_names
@@ -253,7 +253,7 @@ class _Tables:
                 raise TableError(
                     f"Wanted images of one class each, for --label-view. Found: labels of type {self.label_type}."
                 )
-            of_table = with_labels(table.spark, of_table, table.name, self.relabelled, columns=names)
+            of_table = of_table.transform(with_labels, metadata=table.name, versions=self.relabelled, columns=names)
         label = F.col(names.label) if has_number else F.lit(-1)
         return of_table.transform(with_fields, spark=table.spark, fields=self.views, key=names.id).select(
             uuid_bytes(names.id).alias("id"),

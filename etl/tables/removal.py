@@ -20,12 +20,12 @@ from etl.cassandra import registry
 from etl.cassandra.cluster import Cluster
 from etl.cassandra.control import Control
 from etl.cassandra.executor import insert_into, writer
+from etl.cassandra.registry import registered_views
 from etl.cassandra.tables import append_rows, read_table, uuid_bytes, uuid_text
 from etl.errors import TableError
 from etl.tables.sequence import Run
 from etl.workers import map_batches
 from schemas import Columns, IdentifierError, TableName
-from schemas.features import FeatureView
 from schemas.tables import create_history, history_of, label_bucket
 
 _RECORDED = ("since", "label", "labels", "or_label", "or_split", "sha256", "source")
@@ -82,10 +82,8 @@ class Removal:
 def value_tables(control: Control, metadata: TableName) -> tuple[TableName, ...]:
     """The tables with values, and vector indexes, of the registered views of a metadata table."""
     found: dict[TableName, None] = {}
-    for entry in registry.everything(control, keyspace=metadata.keyspace):
-        if entry.kind not in (registry.FEATURE_VIEW, registry.label_views_of(metadata)):
-            continue
-        view = FeatureView.from_json(entry.document, place=f"{metadata.keyspace}.registry")
+    kinds = (registry.FEATURE_VIEW, registry.label_views_of(metadata))
+    for view in [one for kind in kinds for one in registered_views(control, keyspace=metadata.keyspace, kind=kind)]:
         for table_of in (view.table_of, view.index_table_of):
             with suppress(IdentifierError):  # too long a name: there are no values for this table
                 if control.columns(table := table_of(metadata)) is not None:

@@ -17,8 +17,8 @@ from pyspark.sql import functions as F
 from etl.cassandra.control import Control, check_columns
 from etl.cassandra.tables import uuid_text
 from etl.errors import TableError
-from etl.features.relabelling import versions_of, with_labels
 from etl.frames import kept, small_table
+from etl.labels.versions import versions_of, with_labels
 from etl.splits.positions import added_up, fingerprint_sums
 from etl.splits.taking_part import open_folder
 from etl.tables.earlier import THEN, metadata_as_of, states_at
@@ -250,7 +250,7 @@ def _labels(table: MetadataTable, rows: DataFrame, history: DataFrame, *, manife
         ).drop(THEN)
     if manifest.label_view is not None:
         versions = versions_of(table.control, table.name, ViewName.parse(manifest.label_view))
-        rows = with_labels(table.spark, rows, table.name, versions, columns=columns)
+        rows = rows.transform(with_labels, metadata=table.name, versions=versions, columns=columns)
     return rows.select("id", F.col("label").alias("is"))
 
 

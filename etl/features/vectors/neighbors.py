@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from etl.cassandra.control import Control, check_columns
+from etl.cassandra.registry import registered_views
 from etl.errors import TableError
 from etl.features.columns import how_to_compute
 from etl.features.vectors.index import check_vector, has_index
-from etl.features.views import registered_views
 from schemas import Columns, TableName
 from schemas.features import FeatureView, ViewName
 

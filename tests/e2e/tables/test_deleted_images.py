@@ -18,9 +18,9 @@ from etl.catalog.products import product_at, register_product
 from etl.deleting import deletion
 from etl.deleting.plan import DeletePlan
 from etl.errors import ConflictError, SourceError, TableError
-from etl.features import relabelling
-from etl.features.plan import RelabelPlan
 from etl.ingest.plan import IngestPlan
+from etl.labels import relabelling
+from etl.labels.plan import RelabelPlan
 from etl.sources.plan import SourcePlan
 from etl.splits import splitting
 from etl.splits.plan import SplitPlan

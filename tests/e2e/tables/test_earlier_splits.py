@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 
 from etl.cassandra.control import Control
 from etl.errors import TableError
-from etl.features.plan import RelabelPlan
 from etl.ingest import ingestion
 from etl.ingest.plan import IngestPlan
+from etl.labels.plan import RelabelPlan
 from etl.shards import sharding
 from etl.shards.plan import ShardPlan
 from etl.sources.plan import SourcePlan

@@ -9,10 +9,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from etl.cassandra.control import Control
+from etl.cassandra.registry import registered_views
 from etl.errors import ConflictError, FunctionError, TableError
 from etl.features.computing.pictures import Picture
 from etl.features.report import ViewCounts
-from etl.features.views import registered_views
 from etl.splits import splitting
 from etl.splits.plan import SplitPlan
 from formats import OpenSplit, open_split

@@ -9,10 +9,12 @@ from pyspark.sql import SparkSession
 
 from etl.cassandra.control import Control
 from etl.errors import ConflictError, EtlError, SourceError, TableError
-from etl.features import historical_features, relabelling
-from etl.features.plan import RelabelPlan
+from etl.features import historical_features
 from etl.ingest import ingestion
 from etl.ingest.plan import IngestPlan
+from etl.labels import relabelling
+from etl.labels.plan import RelabelPlan
+from etl.labels.versions import versions_of
 from etl.sources.plan import SourcePlan
 from etl.splits import splitting
 from etl.splits.plan import SplitPlan
@@ -113,4 +115,4 @@ def test_files_that_do_not_match_the_images_are_refused(spark: SparkSession, tab
         with pytest.raises(SourceError, match=message):
             relabel(spark, tables, tmp_path / "new.csv", text)
     with Control.from_spark(spark) as control, pytest.raises(TableError, match="Found: none"):
-        relabelling.versions_of(control, tables_of(tables)["metadata_table"], ViewName("label"))
+        versions_of(control, tables_of(tables)["metadata_table"], ViewName("label"))

@@ -9,11 +9,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from etl.cassandra.control import Control
+from etl.cassandra.registry import registered_views
 from etl.errors import ConflictError, FunctionError
 from etl.features.computing.builtin import phash
 from etl.features.computing.pictures import Picture
 from etl.features.report import ViewCounts
-from etl.features.views import registered_views
 from schemas import image_id
 from tests.support.features import FUNCTIONS, featurize, ingest
 from tests.support.pictures import texture

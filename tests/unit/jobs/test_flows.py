@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from etl.catalog.events import Dataset, Flow
-from etl.features.plan import FeatureRequest, FeaturizePlan, RelabelPlan
+from etl.features.plan import FeatureRequest, FeaturizePlan
 from etl.ingest.plan import IngestPlan
+from etl.labels.plan import RelabelPlan
 from etl.shards.plan import ShardPlan
 from etl.sources.plan import SourcePlan
 from etl.splits.plan import SplitPlan

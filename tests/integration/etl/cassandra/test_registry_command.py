@@ -8,9 +8,8 @@ import pytest
 
 from etl.cassandra import registry
 from etl.cassandra.control import Control
-from etl.cassandra.registry import Entry
+from etl.cassandra.registry import Entry, register_view
 from etl.features.computing import builtin
-from etl.features.views import register_view
 from etl.tables.runs import new_ingest_id
 from etl.tables.sequence import create_sequence, take_run
 from etl.tables.table_records import TableRecord, claim_tables

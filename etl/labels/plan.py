@@ -1,0 +1,34 @@
+"""The options of a run that adds labels, validated before anything starts."""
+
+from dataclasses import dataclass, field
+
+from schemas import Columns, IdentifierError, TableName
+from schemas.features import ViewName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelabelPlan:
+    """The options of a run that adds a version of a label view.
+
+    ``labels`` is a table of labels as ``ingest.py --labels`` reads it. Classes that the dataset does not have are
+    refused unless ``new_classes``. Raises ValueError for invalid options.
+    """
+
+    data_table: TableName
+    metadata_table: TableName
+    labels: str
+    view: str = "label"
+    path_column: str | None = None
+    label_column: str | None = None
+    new_classes: bool = False
+    columns: Columns = field(default_factory=Columns)
+
+    def __post_init__(self) -> None:
+        if self.data_table == self.metadata_table:
+            raise ValueError(f"Wanted two tables, for data and for metadata. Found: {self.data_table} for both.")
+        if not self.labels.lower().endswith((".csv", ".tsv", ".parquet")):
+            raise ValueError(f"Wanted labels in a .csv, .tsv or .parquet file. Found: {self.labels!r}")
+        try:
+            ViewName(self.view)
+        except IdentifierError as error:
+            raise ValueError(str(error)) from None

@@ -1,0 +1,213 @@
+"""The steps of a run that makes a label file the next version of a label view.
+
+A version counts when it is registered, which is the last step: rows of a run that did not get there are never read.
+"""
+
+import hashlib
+import logging
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from etl.cassandra import registry
+from etl.cassandra.control import Control, check_columns
+from etl.cassandra.registry import register_view
+from etl.cassandra.tables import append_rows, read_table, uuid_bytes, uuid_text
+from etl.errors import ConflictError, SourceError
+from etl.frames import kept, small_table
+from etl.labels.plan import RelabelPlan
+from etl.labels.versions import label_views, with_labels
+from etl.secrets import driver_storage, secrets_on_executors
+from etl.sources.labels.files import read_labels
+from etl.sources.labels.matching import label_by_file, unmatched_labels
+from etl.tables.class_numbers import class_names, take_numbers
+from etl.tables.metadata_table import MetadataTable
+from etl.tables.runs import new_ingest_id
+from etl.tables.sequence import create_sequence, take_run
+from etl.tables.table_records import check_pair
+from schemas import TableName
+from schemas.feature_sources import Labels
+from schemas.features import FeatureView
+from schemas.tables import add_label_column, create_label_values
+
+log = logging.getLogger("imagestrata.relabel")
+
+_SHOWN = 5
+_CHUNK = 1 << 20
+_NOT_NAMED = "no label: not in "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelabelReport:
+    """What a run wrote: the version, and the number of images that the file names and whose label it changes."""
+
+    metadata_table: str
+    view: str
+    is_new: bool
+    images: int
+    changed: int
+    new_classes: list[str]
+    sequence: int
+    seconds: float = field(compare=False)
+
+    def __str__(self) -> str:
+        if not self.is_new:
+            return f"{self.view} of {self.metadata_table} has these labels already"
+        more = f", and the new classes {', '.join(self.new_classes)}" if self.new_classes else ""
+        return (
+            f"{self.view} of {self.metadata_table}: labels of {self.images:,} images, {self.changed:,} of them other "
+            f"than before{more}, in {self.seconds:,.1f} s. Use them: split.py --label-view {self.view}"
+        )
+
+
+def run(spark: SparkSession, *, plan: RelabelPlan) -> RelabelReport:
+    """Add a version of a label view from a label file.
+
+    Args:
+        spark: The session.
+        plan: The options.
+
+    Returns:
+        The report.
+
+    Raises:
+        EtlError: The file does not match the images; nothing was published.
+    """
+    started, table = time.monotonic(), plan.metadata_table
+    with ExitStack() as stack:
+        control = stack.enter_context(Control.from_spark(spark))
+        stack.enter_context(secrets_on_executors(spark))
+        check_columns(control, table, columns=[plan.columns.id, plan.columns.label, "or_split", "path"])
+        check_pair(control, data_table=plan.data_table, metadata_table=table)
+        opened = MetadataTable.open(spark, control, table, columns=plan.columns)
+        if opened.record is not None and opened.record.label_type != "int":
+            raise ConflictError(f"Wanted images of one class each in {table}. Found: {opened.record.content}.")
+        known = label_views(control, table, name=plan.view)
+        digest = _digest(spark, plan)
+        if known and known[0].digest == digest:
+            return RelabelReport(
+                metadata_table=str(table), view=known[0].title, is_new=False, images=0, changed=0, new_classes=[],
+                sequence=known[0].sequence or 0, seconds=time.monotonic() - started,
+            )  # fmt: skip
+        labelled = kept(_labelled(spark, known, plan=plan), stack=stack)
+        rows, new = _numbered(opened, labelled, plan=plan)
+        view, clock = _begin(opened, plan, version=known[0].version + 1 if known else 1, digest=digest)
+        _write(control, rows, view=view, table=table, clock=clock)
+        changed = F.count_if(~F.col("label").eqNullSafe(F.col("number")))
+        (counts,) = rows.agg(F.count("*").alias("images"), changed.alias("changed")).collect()
+        register_view(control, view, keyspace=table.keyspace, kind=registry.label_views_of(table))
+    return RelabelReport(
+        metadata_table=str(table), view=view.title, is_new=True, images=counts["images"], changed=counts["changed"],
+        new_classes=new, sequence=view.sequence or 0, seconds=time.monotonic() - started,
+    )  # fmt: skip
+
+
+def _begin(table: MetadataTable, plan: RelabelPlan, *, version: int, digest: str) -> tuple[FeatureView, int]:
+    """Take a run for a version: the version, which is not registered yet, and the run's clock."""
+    control, name = table.control, table.name
+    registry.create(control, keyspace=name.keyspace)
+    create_sequence(control, keyspace=name.keyspace)
+    taken = take_run(
+        control, table=name, kind="labels", dataset=table.dataset, source=plan.labels, ingest_id=new_ingest_id()
+    )
+    log.info("this is %s", taken)
+    view = FeatureView(
+        name=plan.view,
+        version=version,
+        fields={plan.view: "int"},
+        source=Labels(plan.labels.rpartition("/")[2]),
+        digest=digest,
+        sequence=taken.sequence,
+    )
+    return view, taken.clock
+
+
+def _write(control: Control, rows: DataFrame, *, view: FeatureView, table: TableName, clock: int) -> None:
+    """Write class numbers to the column of a version. Creates the column and its table if they are missing."""
+    values = view.table_of(table)
+    if control.columns(values) is None:
+        log.info("create table %s", values)
+        control.define(create_label_values(values, view.column))
+    if view.column not in (control.columns(values) or {}):
+        control.define(add_label_column(values, view.column))
+    label = F.col("number").alias(view.column)
+    written = rows.select(_bucket().alias("bucket"), uuid_text("id").alias("id"), label)
+    append_rows(written, table=values, clock=clock)
+
+
+def _bucket() -> Column:
+    """`schemas.tables.label_bucket` of the column ``id``, 16 bytes."""
+    return F.conv(F.substring(F.hex("id"), 1, 3), 16, 10).cast("int")
+
+
+def _labelled(spark: SparkSession, versions: Sequence[FeatureView], *, plan: RelabelPlan) -> DataFrame:
+    """The images that the file names: ``id`` (16 bytes), ``label`` before, ``or_label``. Raises `SourceError`."""
+    table, columns = plan.metadata_table, plan.columns
+    rows = read_table(spark, table, columns=[columns.id, columns.label, "or_split", "path"])
+    before = rows.transform(with_labels, metadata=table, versions=versions, columns=columns)
+    entries = before.select(
+        uuid_bytes(columns.id).alias("id"),
+        F.encode(F.coalesce("or_split", F.lit("")), "UTF-8").alias("or_split"),
+        F.encode("path", "UTF-8").alias("path"),
+        F.col(columns.label).alias("label"),
+        *(F.lit(None).cast("string").alias(name) for name in ("or_label", "group_id", "reason")),
+    )
+    labels = read_labels(spark, plan.labels, path_column=plan.path_column, label_column=plan.label_column)
+    name = plan.labels.rpartition("/")[2]
+    if strays := unmatched_labels(entries, labels=labels).limit(_SHOWN + 1).collect():
+        raise SourceError(
+            f"Wanted paths of images of {plan.metadata_table} in {plan.labels}. Found: paths that no image has: "
+            f"{_listed([row['name'] for row in strays])}"
+        )
+    found = label_by_file(entries, labels=labels, name=name)
+    named = found.where(F.col("reason").isNull() | ~F.col("reason").startswith(_NOT_NAMED))
+    if wrong := named.where(F.col("reason").isNotNull()).limit(_SHOWN + 1).collect():
+        lines = [f"{bytes(row['path']).decode(errors='replace')}: {row['reason']}" for row in wrong]
+        raise SourceError(f"Wanted one label for each path in {plan.labels}. Found: {_listed(lines)}")
+    return named.select("id", "label", "or_label")
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+
+
+def _numbered(table: MetadataTable, labelled: DataFrame, *, plan: RelabelPlan) -> tuple[DataFrame, list[str]]:
+    """Add the ``number`` of each ``or_label``; also the names of new classes. Raises `SourceError`, `ConflictError`."""
+    names = [row["or_label"] for row in labelled.select("or_label").distinct().collect()]
+    if not names:
+        raise SourceError(f"Wanted labels of images in {plan.labels}. Found: an empty table.")
+    control, keyspace, dataset = table.control, table.name.keyspace, table.dataset
+    known = class_names(control, keyspace=keyspace, dataset=dataset)
+    if not known:  # splits would take the names of classes from the folders of relabelled images
+        raise ConflictError(
+            f"Wanted a dataset whose classes have numbers by name, in {keyspace}.classes. Found: no classes of "
+            f"{dataset!r}. Labels of --class-names number, and of tables of other tools, cannot be changed."
+        )
+    new = sorted(set(names) - known.keys())
+    if new and not plan.new_classes:
+        raise SourceError(
+            f"Wanted classes of dataset {dataset!r} in {plan.labels}. Found: {_listed(new)}. The classes are "
+            f"{_listed(sorted(known))}. Set --new-classes if these are meant."
+        )
+    numbers = take_numbers(control, keyspace=keyspace, dataset=dataset, names=names)
+    columns = {"or_label": names, "number": [numbers[name] for name in names]}
+    classes = F.broadcast(small_table(table.spark, columns, "or_label STRING, number INT"))
+    return labelled.join(classes, on="or_label", how="inner"), new
+
+
+def _digest(spark: SparkSession, plan: RelabelPlan) -> str:
+    """The SHA-256 of the file, and of the columns that are read from it."""
+    address = plan.labels
+    folder, _, name = address.rpartition("/")
+    digest = hashlib.sha256(repr((plan.path_column or "path", plan.label_column or "label")).encode())
+    try:
+        with driver_storage(spark, folder or ".").open(name) as file:
+            while piece := file.read(_CHUNK):
+                digest.update(piece)
+    except FileNotFoundError:
+        raise SourceError(f"Wanted a label file at {address}. Found: nothing there.") from None
+    return digest.hexdigest()

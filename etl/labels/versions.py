@@ -1,0 +1,111 @@
+"""The versions of label views, and the labels that images have in them.
+
+All versions of a label view are columns of one table. A version has the labels of its file, for the images that the
+file names; other images keep the label of the version before, and at last that of the metadata table.
+"""
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from etl.cassandra.control import Control
+from etl.cassandra.registry import label_views_of, registered_views
+from etl.cassandra.tables import read_table, uuid_text
+from etl.columns import column, ours
+from etl.errors import TableError
+from etl.frames import small_table
+from etl.tables.metadata_table import MetadataTable
+from schemas import Columns, TableName
+from schemas.features import FeatureView, ViewName
+from schemas.tables import DELETED, PRUNED
+
+
+def label_views(control: Control, metadata: TableName, *, name: str | None = None) -> list[FeatureView]:
+    """The versions of a label view of a metadata table, or of all by name, the newest first."""
+    return registered_views(control, keyspace=metadata.keyspace, name=name, kind=label_views_of(metadata))
+
+
+def newest_label_views(control: Control, metadata: TableName, *, until: int | None = None) -> list[FeatureView]:
+    """The newest version of each label view of a metadata table, by name; without those of runs after ``until``."""
+    newest: dict[str, FeatureView] = {}
+    for view in label_views(control, metadata):
+        if until is None or (view.sequence or 0) <= until:
+            newest.setdefault(view.name, view)
+    return [newest[name] for name in sorted(newest)]
+
+
+def versions_of(
+    control: Control, metadata: TableName, view: ViewName, *, until: int | None = None
+) -> list[FeatureView]:
+    """A version of a label view (without a number, the newest one) and all before it, the newest first.
+    Raises `TableError` if there is no such version, or a later run than ``until`` added it. Without a number, there are
+    none if all are later."""
+    views = label_views(control, metadata, name=view.name)
+    if until is not None:
+        later = [one for one in views if (one.sequence or 0) > until]
+        if view.version is not None and (named := [one for one in later if one.version == view.version]):
+            raise TableError(
+                f"Wanted labels that {metadata} had as of run {until}. Found: {view}, which run {named[0].sequence} "
+                f"added. Use --label-view {view.name} for the newest version of that run or before."
+            )
+        views = [one for one in views if one not in later]
+        if view.version is None and later and not views:
+            return []  # the labels then were those of the metadata
+    found = [one for one in views if view.version is None or one.version <= view.version]
+    if not found or (view.version is not None and found[0].version != view.version):
+        there = ", ".join(one.title for one in views) or "none"
+        then = "" if until is None else f" as of run {until}"
+        raise TableError(
+            f"Wanted the labels {view} of {metadata}{then}. Found: {there}. jobs/relabel.py adds versions."
+        )
+    return found
+
+
+def with_labels(
+    rows: DataFrame, /, *, metadata: TableName, versions: Sequence[FeatureView], columns: Columns
+) -> DataFrame:
+    """Replace the labels of images (ids as text) by the newest ones of these versions, where they have one.
+    ``versions`` are those of `versions_of`, the newest first."""
+    if not versions:
+        return rows
+    names = [view.column for view in versions]
+    values = read_table(rows.sparkSession, versions[0].table_of(metadata), columns=["id", *names])
+    of_image, newest = ours("id"), ours("label")
+    labels = values.select(F.col("id").alias(of_image), F.coalesce(*names).alias(newest))
+    joined = rows.join(labels, on=F.col(columns.id) == F.col(of_image), how="left")
+    label = F.coalesce(newest, columns.label).alias(columns.label)
+    return joined.select(*(label if name == columns.label else column(name) for name in rows.columns))
+
+
+def label_values(table: MetadataTable, view: ViewName) -> DataFrame:
+    """The labels of a version of a label view and of all before it, as values of a feature view.
+    These are ``id`` (text), ``sequence`` and ``event_timestamp`` of the run that wrote the label, and the class number
+    in a column with the name of the view: a row for each version that names an image. Raises `TableError`."""
+    versions = versions_of(table.control, table.name, view)
+    rows = read_table(table.spark, versions[0].table_of(table.name), columns=["id", *(one.column for one in versions)])
+    each = [
+        F.struct(
+            F.lit(one.sequence).cast("bigint").alias("sequence"),
+            F.timestamp_micros(F.lit(table.clocks[one.sequence or 0])).alias("event_timestamp"),
+            F.col(one.column).alias(view.name),
+        )
+        for one in versions
+    ]
+    return rows.select("id", F.inline(F.array(*each))).where(F.col(view.name).isNotNull())
+
+
+def ingested_labels(table: MetadataTable) -> DataFrame:
+    """The labels that images were ingested with, now and earlier, as values of a feature view.
+    These are ``id`` (text), ``sequence`` and ``event_timestamp`` of the run since which the image has the label, and
+    ``label``: a row for each state of an image, and one without a label for each removal."""
+    rows = table.rows(["since", "label"]).select(uuid_text("id").alias("id"), F.col("since").alias("sequence"), "label")
+    if (history := table.replaced()) is not None:
+        earlier = history.select("id", F.coalesce("since", F.lit(0)).alias("sequence"), "label")
+        removed = history.where(F.col("kind").isin(DELETED, PRUNED))
+        rows = rows.union(earlier).union(removed.select("id", "until", F.lit(None).cast("int").alias("label")))
+    clocks = {"sequence": [0, *table.clocks], "clock": [0, *table.clocks.values()]}
+    known = F.broadcast(small_table(table.spark, clocks, "sequence BIGINT, clock BIGINT"))
+    joined = rows.join(known, on="sequence", how="left")
+    started = F.timestamp_micros(F.coalesce("clock", F.lit(0))).alias("event_timestamp")
+    return joined.select("id", "sequence", started, "label")
