@@ -24,23 +24,14 @@ READ_KINDS = (TABLE, CLASSES, RUN)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """One thing that a keyspace has.
+    """One thing that a keyspace has."""
 
-    Attributes:
-        kind: One of `registry.KINDS` or `READ_KINDS`.
-        title: Its name: with the version for registered objects, ``ks.metadata#3`` for the third run on a table.
-        summary: What it is, in a few words.
-        definition: What it is, in full.
-        entry: Its entry in the registry; None if it has none.
-        at: When it was registered, or when the run started; UTC.
-    """
-
-    kind: str
-    title: str
-    summary: str
-    definition: Mapping[str, Any] = field(default_factory=dict)
-    entry: Entry | None = None
-    at: datetime | None = None
+    kind: str  # one of `registry.KINDS` or `READ_KINDS`
+    title: str  # With the version for registered objects; ``ks.metadata#3`` for the third run on a table.
+    summary: str  # what it is, in a few words
+    definition: Mapping[str, Any] = field(default_factory=dict)  # what it is, in full
+    entry: Entry | None = None  # in the registry; None if it has none
+    at: datetime | None = None  # when it was registered, or when the run started; UTC
 
     @property
     def owner(self) -> str:
@@ -69,17 +60,8 @@ class Item:
 
 
 def contents(control: Control, *, keyspace: str) -> list[Item]:
-    """Read everything that a keyspace has.
-
-    Args:
-        control: The session.
-        keyspace: The keyspace.
-
-    Returns:
-        Datasets, tables, classes and runs, then registered objects by kind and name, the newest version first.
-
-    Raises:
-        UnreachableError: The servers did not answer.
+    """Everything that a keyspace has: datasets, tables, classes and runs, then registered objects by kind and name, the
+    newest version first. Raises `UnreachableError`.
     """
     records = read_records(control, keyspace=keyspace)
     entries = registry.everything(control, keyspace=keyspace)

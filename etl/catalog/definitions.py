@@ -35,19 +35,12 @@ _DEFINED = tuple(kind for kind, _ in _SECTIONS.values())
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What an `apply` does with one entry.
+    """What an `apply` does with one entry."""
 
-    Attributes:
-        action: ``add``, ``describe`` (owner, description or tags), ``remove`` or ``keep``.
-        entry: The entry as it will be, or the one to remove.
-        tables: The tables of values that are dropped with it.
-        lines: What changes, for people.
-    """
-
-    action: str
-    entry: Entry
-    tables: tuple[TableName, ...] = ()
-    lines: tuple[str, ...] = field(default=())
+    action: str  # ``add``, ``describe`` (owner, description or tags), ``remove`` or ``keep``
+    entry: Entry  # as it will be, or the one to remove
+    tables: tuple[TableName, ...] = ()  # the tables of values that are dropped with it
+    lines: tuple[str, ...] = field(default=())  # what changes, for people
 
     def __str__(self) -> str:
         what = {"add": "+ add", "describe": "~ change", "remove": "- remove", "keep": "  unchanged"}[self.action]
@@ -56,17 +49,9 @@ class Change:
 
 
 def read_definitions(place: str) -> list[Entry]:
-    """Read the definitions of a TOML file, or of all files ``*.toml`` of a folder.
-
-    Args:
-        place: The path.
-
-    Returns:
-        The entries that the registry should have.
-
-    Raises:
-        SourceError: There is no such file, or it has something else than definitions. The message names the file.
-        FunctionError: The function of a feature view does not exist.
+    """The entries that the registry should have, from a TOML file, or all files ``*.toml`` of a folder. Raises
+    `SourceError`, which names the file, if there is none, or it has something else than definitions, and
+    `FunctionError` if the function of a feature view does not exist.
     """
     path = Path(place)
     files = sorted(path.glob("*.toml")) if path.is_dir() else [path]
@@ -161,22 +146,10 @@ def _service(table: Mapping[str, Any]) -> str:
 def plan_changes(
     control: Control, wanted: Sequence[Entry], *, keyspace: str, prune: bool = False, drop_values: bool = False
 ) -> list[Change]:
-    """Compare definitions with the registry of a keyspace. Writes nothing.
-
-    Args:
-        control: The session.
-        wanted: The definitions.
-        keyspace: The keyspace.
-        prune: Remove feature views, feature services and descriptions of datasets that the definitions do not have.
-        drop_values: Allow that tables of values are dropped with their feature views.
-
-    Returns:
-        What to do, for each definition and each entry to remove.
-
-    Raises:
-        ConflictError: A definition differs from the registered one, or something would be removed that is in use.
-        TableError: A feature service names a view that does not exist, or a dataset is not there.
-        UnreachableError: The servers did not answer.
+    """Compare definitions with the registry of a keyspace: what to do for each of them and, with ``prune``, for each
+    defined entry that they lack. Writes nothing. ``drop_values`` allows that tables of values are dropped with their
+    feature views. Raises `ConflictError` if a definition differs from the registered one, or something would be removed
+    that is in use, and `TableError` if a feature service names a view that does not exist, or a dataset is not there.
     """
     known = [one for one in registry.everything(control, keyspace=keyspace) if one.kind in _DEFINED]
     changes = [_change(entry, known, wanted) for entry in wanted]
@@ -265,20 +238,9 @@ def removal(
     drop_values: bool,
     beside: set[tuple[str, str, int]] | None = None,
 ) -> Change:
-    """Plan the removal of an entry. Writes nothing.
-
-    Args:
-        control: The session.
-        entry: The entry.
-        keyspace: The keyspace.
-        drop_values: Allow that the tables of a feature view's values are dropped.
-        beside: The kind, name and version of the entries that stay; None for all others.
-
-    Returns:
-        The removal.
-
-    Raises:
-        ConflictError: It is pinned; a split, a feature service or a model uses it; or its values would be dropped.
+    """Plan the removal of an entry. Writes nothing. ``drop_values`` allows that the tables of a feature view's values
+    are dropped, and ``beside`` has the kind, name and version of the entries that stay; None for all others. Raises
+    `ConflictError` if it is pinned, a split, a feature service or a model uses it, or its values would be dropped.
     """
     if entry.tags.get("pinned") == "true":
         raise ConflictError(
@@ -340,16 +302,8 @@ def _value_tables(control: Control, entry: Entry, *, keyspace: str) -> tuple[Tab
 
 
 def apply_changes(control: Control, changes: Sequence[Change], *, keyspace: str) -> None:
-    """Make the changes of `plan_changes` or `removal`.
-
-    Args:
-        control: The session.
-        changes: The changes.
-        keyspace: The keyspace.
-
-    Raises:
-        ConflictError: Another definition was registered in the meantime.
-        UnreachableError: The servers did not answer, or refuse to write.
+    """Make the changes of `plan_changes` or `removal`. Raises `ConflictError` if another definition was registered in
+    the meantime, and `UnreachableError`.
     """
     registry.create(control, keyspace=keyspace)
     for change in changes:

@@ -16,13 +16,8 @@ _LETTERS, _LETTERS_OF_LINE = 37, 30
 
 
 def as_text(lineage: Lineage) -> str:
-    """The lineage as lines for a terminal.
-
-    Args:
-        lineage: The lineage.
-
-    Returns:
-        The subject, what it was made from, what was made from it, its history, and what is not known.
+    """The lineage as lines for a terminal: the subject, what it was made from, what was made from it, its history, and
+    what is not known.
     """
     subject = lineage.subject
     lines = [f"{subject.kind} {subject.name}"]
@@ -62,14 +57,7 @@ def _branch(lineage: Lineage, key: str, *, is_back: bool, depth: int) -> Iterato
 
 
 def as_svg(lineage: Lineage) -> str:
-    """The lineage as an SVG picture: a column for each kind, a box for each thing, a line for each use.
-
-    Args:
-        lineage: The lineage.
-
-    Returns:
-        The text of the SVG file.
-    """
+    """The lineage as the text of an SVG file: a column for each kind, a box for each thing, a line for each use."""
     by_kind = {kind: [one for one in lineage.nodes.values() if one.kind == kind] for kind in _COLUMNS}
     columns = [nodes for nodes in by_kind.values() if nodes]
     most = max(map(len, columns))

@@ -29,21 +29,13 @@ _LETTERS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """A dataset of an event: a table (``ks.table``), or a path or address.
+    """A dataset of an event."""
 
-    Attributes:
-        place: Its name: a table, a path or an address.
-        version: Its fingerprint.
-        rows: The images that were written; None for an input.
-        bytes: Their size; None if it is not known.
-        files: The number of files that were written; None if it is not known.
-    """
-
-    place: TableName | str
-    version: str | None = None
-    rows: int | None = None
+    place: TableName | str  # a table, a path or an address
+    version: str | None = None  # its fingerprint
+    rows: int | None = None  # the images that were written; None for an input
     bytes: int | None = None
-    files: int | None = None
+    files: int | None = None  # the number of files that were written
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +47,10 @@ class Flow:
 
 
 class RunEvents:
-    """The events of one run. A context manager: START on entering; FAIL or ABORT if the block raises.
-
-    Args:
-        target: Where events go: ``console``, ``file:PATH``, an address, or ``client`` for what the client's own
-            settings say; None for nowhere.
-        name: The name of the job.
-        flow: Returns what the job reads and writes, given its report or None.
-        cassandra: The namespace of tables.
-
-    Raises:
-        EtlError: The target is not valid, or the client is not installed.
+    """The events of one run. A context manager: START on entering; FAIL or ABORT if the block raises. ``target`` is
+    where they go: ``console``, ``file:PATH``, an address, or ``client`` for what the client's own settings say; None
+    for nowhere. ``flow`` returns what the job reads and writes, given its report or None, and ``cassandra`` is the
+    namespace of tables. Raises `EtlError` if the target is not valid, or the client is not installed.
     """
 
     def __init__(self, target: str | None, *, name: str, flow: Callable[[Any], Flow], cassandra: str) -> None:

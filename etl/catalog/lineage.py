@@ -59,21 +59,14 @@ class Edge:
 
 @dataclass(slots=True)
 class Lineage:
-    """The lineage of a subject.
-
-    Attributes:
-        subject: What it is about.
-        nodes: All things by key, with the subject.
-        edges: From each thing to those that were made from it.
-        history: For an image, the states that runs have replaced or removed, the newest first.
-        unknown: What could not be found out, and why.
-    """
+    """The lineage of a subject."""
 
     subject: Node
-    nodes: dict[str, Node] = field(default_factory=dict)
-    edges: list[Edge] = field(default_factory=list)
+    nodes: dict[str, Node] = field(default_factory=dict)  # by key, with the subject
+    edges: list[Edge] = field(default_factory=list)  # from each thing to those that were made from it
+    # of an image: the states that runs have replaced or removed, the newest first
     history: list[dict[str, Any]] = field(default_factory=list)
-    unknown: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)  # what could not be found out, and why
 
     def __post_init__(self) -> None:
         self.nodes[self.subject.key] = self.subject
@@ -124,12 +117,7 @@ class _Made:
 
 
 class Tracer:
-    """Lineages of a keyspace, from its registry.
-
-    Args:
-        control: The session.
-        keyspace: The keyspace.
-    """
+    """Lineages of a keyspace, from its registry."""
 
     def __init__(self, control: Control, *, keyspace: str) -> None:
         self._control, self._keyspace = control, keyspace
@@ -168,18 +156,7 @@ class Tracer:
 
     def of_image(self, image_id: uuid.UUID, *, metadata: TableName, id_column: str = "id") -> Lineage:
         """The lineage of an image: its run and source, and every registered split, shard set and model that holds it.
-
-        Args:
-            image_id: The id.
-            metadata: The metadata table.
-            id_column: Its column of ids.
-
-        Returns:
-            The lineage.
-
-        Raises:
-            TableError: There is no such table; or nothing knows the image.
-            UnreachableError: The servers did not answer.
+        Raises `TableError` if there is no such table, or nothing knows the image, and `UnreachableError`.
         """
         check_columns(self._control, metadata, columns=[id_column])
         rows = self._control.execute(f'SELECT * FROM {metadata.quoted} WHERE "{id_column}" = ?', (image_id,))
@@ -209,19 +186,9 @@ class Tracer:
         return found
 
     def image_at(self, path: str, *, metadata: TableName, id_column: str = "id") -> uuid.UUID | None:
-        """The id of the image with a path, which may begin with its split folder; also of one that was removed.
-
-        Args:
-            path: The path, as the metadata table and the reports of jobs have it.
-            metadata: The metadata table.
-            id_column: Its column of ids.
-
-        Returns:
-            The id; None if the table has and had no such image.
-
-        Raises:
-            TableError: There is no such table.
-            UnreachableError: The servers did not answer.
+        """The id of the image with a path, as the metadata table and the reports of jobs have it, also with its split
+        folder before it; also of one that was removed. None if the table has and had no such image. Raises `TableError`
+        if there is no such table, and `UnreachableError`.
         """
         check_columns(self._control, metadata, columns=[id_column])
         dataset, name = dataset_of(self._control, metadata), os.fsencode(path)
@@ -265,12 +232,10 @@ class Tracer:
         return _Made(product.kind, f"{product.address} (not registered)", document)
 
     def _with(self, fingerprint: str, *kinds: str, address: str | None) -> tuple[_Made, int] | None:
-        """The registered product that has this fingerprint, and the number of its split.
-
-        Several splits may have the same rows. If one of them is at ``address``, it is that one.
-        """
+        """The registered product that has this fingerprint, and the number of its split."""
         found = [made for kind in kinds for made in self._of_kind(kind) if fingerprint in made.prints]
-        found.sort(key=lambda made: made.address != address)  # stable
+        # several splits may have the same rows: the one at the address comes first
+        found.sort(key=lambda made: made.address != address)
         return (found[0], found[0].prints.index(fingerprint)) if found else None
 
     def _back(self, found: Lineage, made: _Made) -> None:
@@ -456,7 +421,6 @@ def _places(
     address: str, prints: Sequence[str], image_id: uuid.UUID, *, first: int = 0
 ) -> list[tuple[int | None, int | None] | None]:
     """The label and position of an image in splits of these fingerprints, from number ``first`` on; None: not there.
-
     Raises `FormatsError`, `SchemaError`, and `TableError` if the splits at the address have other fingerprints.
     """
     split = open_split(address)

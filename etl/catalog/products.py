@@ -36,23 +36,14 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Product:
-    """A split, a shard set or a model.
+    """A split, a shard set or a model."""
 
-    Attributes:
-        kind: One of `SPLIT`, `SHARD_SET` and `MODEL`.
-        address: Its address, which is its name in the registry.
-        fingerprint: What identifies its contents: the fingerprints of all splits, or the SHA-256 of a checkpoint.
-        metadata_table: The table that its images come from; None if it is not known.
-        data_table: The table of the images; None if it is not known.
-        content: What else the registry's document has.
-    """
-
-    kind: str
-    address: str
-    fingerprint: tuple[str, ...]
-    metadata_table: TableName | None
+    kind: str  # `SPLIT`, `SHARD_SET` or `MODEL`
+    address: str  # its name in the registry
+    fingerprint: tuple[str, ...]  # the fingerprints of all splits, or the SHA-256 of a checkpoint
+    metadata_table: TableName | None  # None if it is not known, as ``data_table``
     data_table: TableName | None
-    content: Mapping[str, Any]
+    content: Mapping[str, Any]  # what else the registry's document has
 
     @property
     def keyspace(self) -> str | None:
@@ -62,18 +53,10 @@ class Product:
 
 
 def product_at(address: str) -> Product | None:
-    """Describe what is at an address, from its files.
-
-    Args:
-        address: A path or address.
-
-    Returns:
-        The product; None if there is no split, no shard set and no checkpoint with a record.
-
-    Raises:
-        FormatsError: A storage does not answer, or a split dictionary is damaged.
-        SchemaError: A manifest or a record cannot be read.
-        TableError: A record describes another checkpoint than the one beside it.
+    """Describe what is at an address, from its files; None if there is no split, no shard set and no checkpoint with a
+    record. Raises `FormatsError` if a storage does not answer, or a split dictionary is damaged, `SchemaError` if a
+    manifest or a record cannot be read, and `TableError` if a record describes another checkpoint than the one beside
+    it.
     """
     if is_dictionary(address):
         return _split(open_split(address))
@@ -148,17 +131,8 @@ def _tables_of_split(address: str, data: TableName | None) -> tuple[TableName | 
 
 
 def record_of_model(checkpoint: str) -> ModelRecord:
-    """Read the record beside a checkpoint.
-
-    Args:
-        checkpoint: The path of the checkpoint.
-
-    Returns:
-        The record, whose SHA-256 is that of the checkpoint if the checkpoint is there.
-
-    Raises:
-        SchemaError: The record cannot be read.
-        TableError: There is no record, or it describes another checkpoint.
+    """Read the record beside a checkpoint, whose SHA-256 it has if the checkpoint is there. Raises `SchemaError` if the
+    record cannot be read, and `TableError` if there is none, or it describes another checkpoint.
     """
     place = f"{checkpoint}{SUFFIX}"
     try:
@@ -200,19 +174,9 @@ def model_at(checkpoint: str) -> Product:
 
 
 def register_product(control: Control, product: Product, *, keyspace: str | None = None) -> Entry:
-    """Register a product in its keyspace, once: as it is registered, or as the next version of its address.
-
-    Args:
-        control: The session.
-        product: The product.
-        keyspace: The keyspace if its files do not name one.
-
-    Returns:
-        The entry.
-
-    Raises:
-        TableError: The keyspace is not known, or another one is.
-        UnreachableError: The servers did not answer, or refuse to write.
+    """Register a product in its keyspace (``keyspace`` if its files do not name one), once: as it is registered, or as
+    the next version of its address. Raises `TableError` if the keyspace is not known, or another one is, and
+    `UnreachableError`.
     """
     if keyspace is not None and product.keyspace not in (None, keyspace):
         raise TableError(
@@ -272,12 +236,8 @@ def _newest_run(control: Control, metadata: TableName, *, created: str | None) -
 
 
 def register_output(spark: SparkSession, storage: Storage | None, address: str) -> None:
-    """Register what a job has published. If that fails, log why, and how to do it later: the output is complete.
-
-    Args:
-        spark: The session, whose settings have the address of Cassandra.
-        storage: The folder of shards; None for a split.
-        address: The address, for messages.
+    """Register what a job has published: shards in ``storage``, or without one, the split at ``address``. If that
+    fails, log why, and how to do it later: the output is complete.
     """
     try:
         product = product_at(address) if storage is None else shards_in(storage)

@@ -11,20 +11,9 @@ from etl.splits.plan import SplitPlan
 
 
 def clean_cache(spark: SparkSession, address: str, *, ids: DataFrame, plan: DeletePlan) -> int:
-    """Write a metadata cache again without some images. Runs Spark.
-
-    Args:
-        spark: The session.
-        address: The cache's folder.
-        ids: The ids of the images, 16 bytes each.
-        plan: The options.
-
-    Returns:
-        The number of images that were removed from it.
-
-    Raises:
-        TableError: There is no cache of the plan's tables, it is damaged, or nothing would be left of it.
-        OutputExistsError: The folder has other files.
+    """Write a metadata cache again without the images of these ids (16 bytes each); returns how many it had. Runs
+    Spark. Raises `TableError` if there is no cache of the plan's tables, it is damaged, or nothing would be left of it,
+    and `OutputExistsError` if the folder has other files.
     """
     of = SplitPlan(
         data_table=plan.data_table, metadata_table=plan.metadata_table, metadata_in=address, columns=plan.columns

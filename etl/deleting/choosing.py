@@ -27,32 +27,17 @@ _ONE_BY_ONE = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The images to delete.
+    """The images to delete."""
 
-    Attributes:
-        states: Their ids (16 bytes) and the columns of `STATE`.
-        before: The ids (16 bytes) of chosen images that were deleted before. What an interrupted run left of them is
-            removed.
-    """
-
-    states: DataFrame
+    states: DataFrame  # ``id`` (16 bytes) and the columns of `STATE`
+    # The ids (16 bytes) of chosen images that were deleted before. What an interrupted run left of them is removed.
     before: DataFrame
 
 
 def choose(table: MetadataTable, *, plan: DeletePlan, half: DataFrame | None) -> Chosen:
-    """Find the images of a plan.
-
-    Args:
-        table: The metadata table.
-        plan: The options.
-        half: The images that an interrupted run has begun to delete, as from `MetadataTable.half_deleted`.
-
-    Returns:
-        The images.
-
-    Raises:
-        SourceError: An id is not that of an image, or the file of ids cannot be read.
-        TableError: There is no such ingest, or the condition cannot be evaluated.
+    """Find the images of a plan. ``half`` are those of `MetadataTable.half_deleted`. Raises `SourceError` for an id
+    that is not that of an image, or a file of ids that cannot be read, and `TableError` for an ingest that does not
+    exist, or a condition that cannot be evaluated.
     """
     spark, states = table.spark, table.rows(STATE)
     nothing = small_table(spark, {"id": []}, "id BINARY")
@@ -119,18 +104,9 @@ def _ingest_id(table: MetadataTable, *, plan: DeletePlan) -> uuid.UUID:
 
 
 def read_ids(spark: SparkSession, address: str) -> list[uuid.UUID]:
-    """Read ids from a file.
-
-    Args:
-        spark: The session.
-        address: A text file with an id on each line, a ``.csv`` file whose first column is ``id``, or a ``.parquet``
-            file with the column ``id`` (text, or 16 bytes).
-
-    Returns:
-        The ids.
-
-    Raises:
-        SourceError: The file cannot be read, has no ids, or something else than ids.
+    """The ids in a text file with an id on each line, a ``.csv`` file whose first column is ``id``, or a ``.parquet``
+    file with the column ``id`` (text, or 16 bytes). Raises `SourceError` if the file cannot be read, has no ids, or
+    something else than ids.
     """
     folder, _, name = address.rpartition("/")
     try:

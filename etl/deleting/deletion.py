@@ -34,18 +34,8 @@ _WRITERS = ("ingest", "repair", "features", "labels")
 
 
 def run(spark: SparkSession, *, plan: DeletePlan) -> DeleteReport:
-    """Delete images.
-
-    Args:
-        spark: The session.
-        plan: The options.
-
-    Returns:
-        The report.
-
-    Raises:
-        EtlError: The images cannot be deleted, or their number is not confirmed. Nothing was deleted, unless the
-            message says otherwise.
+    """Delete images. Raises `EtlError` if they cannot be deleted, or their number is not confirmed. Nothing was deleted
+    then, unless the message says otherwise.
     """
     started = time.monotonic()
     with ExitStack() as stack:
@@ -68,18 +58,7 @@ def run(spark: SparkSession, *, plan: DeletePlan) -> DeleteReport:
 
 
 def estimate(spark: SparkSession, *, plan: DeletePlan) -> DeleteReport:
-    """Find the images and the splits that hold them. Writes nothing.
-
-    Args:
-        spark: The session.
-        plan: The options.
-
-    Returns:
-        The report.
-
-    Raises:
-        EtlError: The images cannot be deleted.
-    """
+    """Find the images and the splits that hold them. Writes nothing. Raises `EtlError` if they cannot be deleted."""
     started = time.monotonic()
     with ExitStack() as stack:
         return _report(_survey(spark, plan=plan, stack=stack), plan=plan, started=started)
@@ -87,16 +66,14 @@ def estimate(spark: SparkSession, *, plan: DeletePlan) -> DeleteReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """What is to be deleted. ``ids`` are all ids that are removed, also those that an earlier run deleted.
-
-    ``unrecorded`` is the number of images that no run has recorded as deleted. Without any, an interrupted run is
-    finished, whose number was confirmed. Images are only removed when all are recorded, so that the number is the same.
-    """
+    """What is to be deleted."""
 
     table: MetadataTable
     chosen: Chosen
-    ids: DataFrame
+    ids: DataFrame  # all that are removed, also those that an earlier run deleted
     images: int
+    # The images that no run has recorded as deleted. Without any, an interrupted run is finished, whose number was
+    # confirmed: images are only removed when all are recorded, so that the number is the same.
     unrecorded: int
     of: int
     before: int

@@ -28,19 +28,12 @@ _UNREADABLE = (EtlError, FormatsError, SchemaError, OSError, TypeError, PySparkE
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A split that holds images to delete, or that cannot be read.
-
-    Attributes:
-        address: Its folder or file.
-        images: The number of these images; None if it cannot be read.
-        is_protected: Whether it is pinned or named by the user, so that only ``--force`` deletes its images.
-        problem: Why it cannot be read.
-    """
+    """A split that holds images to delete, or that cannot be read."""
 
     address: str
-    images: int | None
-    is_protected: bool
-    problem: str = field(default="")
+    images: int | None  # None if it cannot be read
+    is_protected: bool  # Pinned or named by the user, so that only ``--force`` deletes its images.
+    problem: str = field(default="")  # why it cannot be read
 
     def __str__(self) -> str:
         if self.images is None:
@@ -57,16 +50,8 @@ class _Candidate:
 
 
 def find_holders(spark: SparkSession, control: Control, ids: DataFrame, *, plan: DeletePlan) -> list[Holder]:
-    """Find the splits that hold images. Runs Spark.
-
-    Args:
-        spark: The session.
-        control: A connection.
-        ids: The ids (16 bytes) of the images; persisted.
-        plan: The options.
-
-    Returns:
-        The splits of the plan's tables that hold such images or cannot be read, by address.
+    """The splits of the plan's tables that hold images of these ids (16 bytes; persisted), or that cannot be read, by
+    address. Runs Spark.
     """
     found = {}
     for candidate in _candidates(control, plan=plan):
@@ -85,16 +70,8 @@ def find_holders(spark: SparkSession, control: Control, ids: DataFrame, *, plan:
 
 
 def find_models(spark: SparkSession, control: Control, ids: DataFrame, *, plan: DeletePlan) -> dict[str, int | None]:
-    """Find the registered models that images were used for. Runs Spark.
-
-    Args:
-        spark: The session.
-        control: A connection.
-        ids: The ids (16 bytes) of the images; persisted.
-        plan: The options.
-
-    Returns:
-        The number of images by model and use, such as ``model.pt@v1 (training)``; None if its split cannot be read.
+    """The number of images of these ids (16 bytes; persisted) by registered model and use, such as ``model.pt@v1
+    (training)``; None if its split cannot be read. Runs Spark.
     """
     keyspace = plan.metadata_table.keyspace
     sets = [json.loads(one.document) for one in registry.entries(control, keyspace=keyspace, kind=registry.SHARD_SET)]

@@ -8,27 +8,22 @@ from schemas import Columns, TableName
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletePlan:
-    """The options of a run that deletes images.
-
-    One of these chooses the images: ``ids_file`` (a file with their ids) or ``ids``, ``source`` (the name of a source),
-    ``ingest`` (an ingest id, or the sequence of a run) or ``where`` (a condition over the metadata). ``reason`` is
-    recorded. ``count`` confirms the number of images. ``splits`` are split folders to look into, besides the registered
-    ones. ``force`` deletes images that pinned or named splits hold. ``caches`` are metadata caches to remove the images
-    from. Raises ValueError for invalid options.
+    """The options of a run that deletes images. Exactly one of ``ids_file``, ``ids``, ``source``, ``ingest`` and
+    ``where`` chooses them. Raises ValueError for invalid options.
     """
 
     data_table: TableName
     metadata_table: TableName
     reason: str
-    ids_file: str | None = None
+    ids_file: str | None = None  # a file with ids
     ids: tuple[uuid.UUID, ...] = ()
-    source: str | None = None
-    ingest: uuid.UUID | int | None = None
-    where: str | None = None
-    count: int | None = None
-    splits: tuple[str, ...] = ()
-    force: bool = False
-    caches: tuple[str, ...] = ()
+    source: str | None = None  # the name of a source
+    ingest: uuid.UUID | int | None = None  # an ingest id, or the sequence of a run
+    where: str | None = None  # a condition over the metadata
+    count: int | None = None  # confirms the number of images
+    splits: tuple[str, ...] = ()  # split folders to look into, besides the registered ones
+    force: bool = False  # delete images that pinned or named splits hold
+    caches: tuple[str, ...] = ()  # metadata caches to remove the images from
     columns: Columns = field(default_factory=Columns)
 
     def __post_init__(self) -> None:

@@ -7,43 +7,24 @@ from formats.sizes import counted
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteReport:
-    """What was deleted, or would be.
-
-    Attributes:
-        data_table: The data table.
-        metadata_table: The metadata table.
-        images: The number of images.
-        of: The number of images in the table before.
-        bytes: The size of these images.
-        sources: The number of images by source.
-        before: The number of chosen images that were deleted by an earlier run.
-        values: The tables of feature values and labels from which the values of these images were removed.
-        splits: The number of these images in each split that holds some; None for a split that cannot be read.
-        protected: The splits among these whose images are deleted only with ``--force``.
-        models: The number of the images by registered model and use, such as ``model.pt@v1 (training)``; None if its
-            split cannot be read.
-        caches: The number of images that were removed from each metadata cache.
-        confirm: The number for ``--count``, if it must be confirmed.
-        history: The table that has a record of each image.
-        sequence: The place of the run in the sequence of the table's runs; None if nothing was deleted.
-        seconds: How long it took.
-    """
+    """What was deleted, or would be."""
 
     data_table: str
     metadata_table: str
     images: int
-    of: int
+    of: int  # the images in the table before
     bytes: int
     sources: dict[str, int]
-    before: int
-    values: list[str]
-    splits: dict[str, int | None]
-    protected: list[str]
+    before: int  # chosen images that were deleted by an earlier run
+    values: list[str]  # the tables from which feature values and labels of these images were removed
+    splits: dict[str, int | None]  # The images in each split that holds some; None for a split that cannot be read.
+    protected: list[str]  # the splits among these that need ``--force``
+    # The images by registered model and use, such as ``model.pt@v1 (training)``; None if its split cannot be read.
     models: dict[str, int | None]
-    caches: dict[str, int]
-    confirm: int | None
-    history: str
-    sequence: int | None
+    caches: dict[str, int]  # the images that were removed from each metadata cache
+    confirm: int | None  # the number for ``--count``, if it must be confirmed
+    history: str  # the table that has a record of each image
+    sequence: int | None  # of the run, among the table's runs; None if nothing was deleted
     seconds: float = field(compare=False)
 
     def __str__(self) -> str:

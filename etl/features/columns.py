@@ -47,19 +47,9 @@ class Fields:
 def find_fields(
     control: Control, metadata: TableName, *, names: Collection[str], pinned: Sequence[ViewName] = ()
 ) -> list[Fields]:
-    """Find the views that these fields belong to.
-
-    Args:
-        control: The session.
-        metadata: The metadata table.
-        names: Names that are no columns of the metadata.
-        pinned: The versions to use, with all of their fields; otherwise the newest one with values for this table.
-
-    Returns:
-        The views with values for this table, by name. Names that no view has are left out.
-
-    Raises:
-        TableError: A pinned view has no values for this table.
+    """The views with values for a metadata table that these names are fields of, by name; names that no view has are
+    left out. Of a ``pinned`` view, it is that version with all of its fields; of others the newest one with values.
+    Raises `TableError` if a pinned view has no values for this table.
     """
     wanted = {one.name: one.version for one in pinned}
     found: dict[str, Fields] = {}
@@ -89,16 +79,7 @@ def find_fields(
 
 
 def how_to_compute(features: object, *, control: Control, metadata: TableName) -> str:
-    """The command that computes features, for messages.
-
-    Args:
-        features: The features, as on the command line.
-        control: The session.
-        metadata: The metadata table.
-
-    Returns:
-        A sentence.
-    """
+    """The command that computes features, named as on the command line: a sentence for messages."""
     record = record_of(control, metadata)
     data = "KEYSPACE.DATA_TABLE" if record is None else record.data_table
     return f"Compute them: spark-submit jobs/featurize.py -d {data} -m {metadata} --features {features}"
@@ -115,17 +96,9 @@ def metadata_columns(fields: Sequence[Fields]) -> set[str]:
 
 
 def with_fields(rows: DataFrame, /, *, spark: SparkSession, fields: Sequence[Fields], key: str) -> DataFrame:
-    """Add the fields of views to metadata rows.
-
-    Args:
-        rows: Rows with ``key``, a uuid as text, ``sha256`` if the table has it, and `metadata_columns`.
-        spark: The session.
-        fields: What to add.
-        key: The name of the id column.
-
-    Returns:
-        The rows with the fields, and a column `LACKS` and N for the Nth view: whether the image has no value of it, one
-        of other bytes than it has now, or one that is too old.
+    """Add the fields of views to metadata rows with ``key``, a uuid as text, ``sha256`` if the table has it, and
+    `metadata_columns`. A column `LACKS` and N says of the Nth view whether an image has no value of it, one of other
+    bytes than it has now, or one that is too old.
     """
     has_digest = "sha256" in rows.columns
     for number, one in enumerate(fields):
@@ -165,19 +138,9 @@ def _with_computed(
 def check_complete(
     rows: DataFrame, *, fields: Sequence[Fields], metadata: TableName, data: TableName
 ) -> tuple[DataFrame, tuple[str, ...]]:
-    """Check that all images have values, in a pass over the rows.
-
-    Args:
-        rows: Rows of `with_fields`.
-        fields: What was added to them.
-        metadata: The metadata table, for messages.
-        data: The data table, for messages.
-
-    Returns:
-        The rows without the columns `LACKS`, and a warning for each view without a value for some images.
-
-    Raises:
-        TableError: Values of images were not computed, so that the images would be left out or form a stratum.
+    """Check, in a pass over rows of `with_fields`, that all images have values; returns the rows without the columns
+    `LACKS`, and a warning for each view without a value for some images. Raises `TableError` if values of images were
+    not computed, so that the images would be left out or form a stratum.
     """
     if not fields:
         return rows, ()

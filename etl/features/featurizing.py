@@ -68,18 +68,7 @@ class _Computed:
 
 
 def run(spark: SparkSession, *, plan: FeaturizePlan) -> FeaturizeReport:
-    """Compute the features that images lack.
-
-    Args:
-        spark: The session.
-        plan: The options.
-
-    Returns:
-        The report.
-
-    Raises:
-        EtlError: The run is not possible.
-    """
+    """Compute the features that images lack. Raises `EtlError`."""
     started, names = time.monotonic(), plan.columns
     with ExitStack() as stack:
         control = stack.enter_context(Control.from_spark(spark))
@@ -197,10 +186,8 @@ def create_views(control: Control, views: Sequence[FeatureView], *, plan: Featur
 
 
 def list_images(table: MetadataTable, /) -> DataFrame:
-    """All images of the metadata table as `ROWS`, without ``todo``.
-
-    ``sequence`` is the run since which the image has its label and bytes, and ``event_time`` that run's clock. For rows
-    of earlier versions it is the last run of their ingest id; 0 if no run is recorded.
+    """All images of a metadata table as `ROWS`, without ``todo``. ``sequence`` is the run since which the image has its
+    label and bytes, and ``event_time`` that run's clock; 0 if no run is recorded.
     """
     spark, ttls = table.spark, expiring(table.runs)
     ends = {one: int(ingest_time(uuid.UUID(one)).timestamp()) + ttl for one, ttl in ttls.items()}
@@ -228,7 +215,6 @@ def list_images(table: MetadataTable, /) -> DataFrame:
 
 def newest_values(spark: SparkSession, views: Sequence[FeatureView], *, plan: FeaturizePlan) -> DataFrame:
     """The values that exist: ``id, sha256, done``, with a bit in ``done`` for each view with values of these bytes.
-
     Only the newest value of an image counts, unless it is older than the view's ttl. With ``retry``, values that could
     not be computed do not exist.
     """
@@ -247,15 +233,8 @@ def newest_values(spark: SparkSession, views: Sequence[FeatureView], *, plan: Fe
 
 
 def without_values(images: DataFrame, /, *, done: DataFrame, views: int) -> DataFrame:
-    """The images that lack values, as `ROWS`.
-
-    Args:
-        images: Images, as `ROWS` without ``todo``.
-        done: The values that exist, as `newest_values` returns them.
-        views: The number of views.
-
-    Returns:
-        The images with a bit in ``todo`` for each view that has no value for their bytes.
+    """The images of `list_images` that lack values in `newest_values`, with a bit in ``todo`` for each view that has no
+    value for their bytes.
     """
     done = done.select(F.col("id").alias("image"), F.col("sha256").alias("of"), "done")
     is_same = (F.col("id") == F.col("image")) & F.col("sha256").eqNullSafe(F.col("of"))

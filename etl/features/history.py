@@ -15,15 +15,7 @@ from etl.columns import column
 
 
 def known_at(values: DataFrame, /, *, sequence: int | None = None) -> DataFrame:
-    """The newest values of each image.
-
-    Args:
-        values: Values, several rows for an image.
-        sequence: The last run that counts; None for all.
-
-    Returns:
-        One row for each image that has values, with the same columns.
-    """
+    """The newest values of each image, of this run or earlier ones: a row with the same columns."""
     counted = values if sequence is None else values.where(F.col("sequence") <= sequence)
     newest = F.max_by(F.struct(*values.columns), "sequence").alias("newest")
     return counted.groupBy("id").agg(newest).select("newest.*")
@@ -32,17 +24,8 @@ def known_at(values: DataFrame, /, *, sequence: int | None = None) -> DataFrame:
 def point_in_time(
     requests: DataFrame, /, *, values: DataFrame, fields: Sequence[str], ttl: int | None = None
 ) -> DataFrame:
-    """Add to each request the values that were known then, never later ones.
-
-    Args:
-        requests: ``id``, and ``sequence`` (values of this run or earlier ones) or ``at`` (a timestamp: values of runs
-            that began then or earlier), and other columns. If it has both, ``sequence`` decides.
-        values: Values, several rows for an image.
-        fields: The fields to add.
-        ttl: Seconds after which a value is too old: then there is none. Needs ``at``.
-
-    Returns:
-        The requests, each once, in any order, with the fields; null if no value was known.
+    """Add to each request the ``fields`` of the values that were known then, as `points_in_time` does for several
+    views.
     """
     return requests.transform(points_in_time, views=[KnownValues(values, fields, ttl)])
 
@@ -57,14 +40,10 @@ class KnownValues:
 
 
 def points_in_time(requests: DataFrame, /, *, views: Sequence[KnownValues]) -> DataFrame:
-    """Add to each request the values of several views that were known then, in one sort for all views.
-
-    Args:
-        requests: As for `point_in_time`.
-        views: The values, whose fields have different names.
-
-    Returns:
-        The requests, each once, in any order, with the fields of all views; null if no value was known.
+    """Add to each request the values of several views, with different fields, that were known then, never later ones;
+    null if none was. Requests have ``id``, and ``sequence`` (values of this run or earlier ones) or ``at`` (a
+    timestamp: values of runs that began then or earlier), and other columns; if they have both, ``sequence`` decides. A
+    ttl needs ``at``. The result has each request once, in any order.
     """
     has_sequence = "sequence" in requests.columns
     axis = F.col("sequence" if has_sequence else "event_timestamp")

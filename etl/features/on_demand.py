@@ -35,22 +35,9 @@ _TYPES = {
 def define(
     spark: SparkSession, control: Control, view: ViewName, source: Sql, *, metadata: TableName, columns: Columns
 ) -> FeatureView:
-    """The definition of an on-demand view: the registered one if it has this expression. Writes nothing.
-
-    Args:
-        spark: The session.
-        control: The session for queries.
-        view: The name, with a version or without.
-        source: Its expression.
-        metadata: The metadata table.
-        columns: The names of its columns.
-
-    Returns:
-        The view. The versions of the views that its expression names are part of it.
-
-    Raises:
-        FunctionError: The expression is wrong, or names what is no column and no field of a stored view.
-        ConflictError: The view is registered with another expression.
+    """The definition of an on-demand view: the registered one if it has this expression. Writes nothing. The versions
+    of the views that its expression names are part of it. Raises `FunctionError` if the expression is wrong, or names
+    what is no column and no field of a stored view, and `ConflictError` if the view is registered with another one.
     """
     name, version = view.name, view.version
     known = registered_views(control, keyspace=metadata.keyspace, name=name)

@@ -20,17 +20,8 @@ class FeatureRequest:
 
     @classmethod
     def parse(cls, text: str, *, preprocess: Preprocess | None = None) -> "FeatureRequest":
-        """Parse ``NAME``, ``NAME@v2``, or ``NAME=`` and a source.
-
-        Args:
-            text: The text. Sources are ``MODULE:FUNCTION``, ``onnx:FILE`` and ``sql:EXPRESSION``.
-            preprocess: How images become the input of an ONNX model.
-
-        Returns:
-            The request.
-
-        Raises:
-            ValueError: The text is nothing of this.
+        """Parse ``NAME``, ``NAME@v2``, or ``NAME=`` and a source: ``MODULE:FUNCTION``, ``onnx:FILE`` or
+        ``sql:EXPRESSION``. Raises ValueError for anything else.
         """
         name, is_equal, given = text.partition("=")
         try:
@@ -43,17 +34,8 @@ class FeatureRequest:
 
     @classmethod
     def parse_all(cls, texts: Sequence[str], *, preprocess: str | None = None) -> "tuple[FeatureRequest, ...]":
-        """Parse requests with commas between them. An SQL expression, which may have commas, is the last of its text.
-
-        Args:
-            texts: The texts.
-            preprocess: The value of ``--onnx-preprocess``.
-
-        Returns:
-            The requests.
-
-        Raises:
-            ValueError: A text is no request, or ``preprocess`` is wrong or there is no ONNX model for it.
+        """Parse requests with commas between them; ``preprocess`` is the value of ``--onnx-preprocess``. Raises
+        ValueError for a text that is no request, and for a ``preprocess`` that is wrong or that no ONNX model needs.
         """
         items: list[str] = []
         for text in texts:
@@ -69,25 +51,20 @@ class FeatureRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeaturizePlan:
-    """The options of a run that computes features.
-
-    ``features`` are the views. Only images that lack a view are read. ``retry`` also computes the values that an
-    earlier run could not compute. ``timeout`` is in seconds, for an image or a list of images, and holds for functions
-    that are not built in. ``ttl`` is the time in seconds after which values of new views are too old.
-    ``vector_index`` makes their vectors searchable. ``offline`` is a folder for the values of all images as Parquet,
-    which ``overwrite`` may replace. Raises ValueError for invalid options.
+    """The options of a run that computes features. Only images that lack a view are read. Raises ValueError for invalid
+    options.
     """
 
     data_table: TableName
     metadata_table: TableName
     features: tuple[FeatureRequest, ...]
     columns: Columns = field(default_factory=Columns)
-    retry: bool = False
-    timeout: float = 60.0
-    ttl: int | None = None
-    vector_index: bool = False
-    offline: str | None = None
-    overwrite: bool = False
+    retry: bool = False  # also compute the values that an earlier run could not compute
+    timeout: float = 60.0  # Seconds for an image, or a list of images; for functions that are not built in.
+    ttl: int | None = None  # the seconds after which values of new views are too old
+    vector_index: bool = False  # make their vectors searchable
+    offline: str | None = None  # a folder for the values of all images as Parquet
+    overwrite: bool = False  # that folder
 
     def __post_init__(self) -> None:
         if self.data_table == self.metadata_table:

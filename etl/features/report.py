@@ -13,28 +13,20 @@ class ViewCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeaturizeReport:
-    """What a run computed.
-
-    ``views`` has the counts by view, ``on_demand`` the views that are computed when they are read, with the views that
-    they use, ``indexed`` the vectors that were added to the vector index of a view, and ``tables`` the table of each
-    view's values. ``images`` lacked a value and were read; ``gone`` of them were deleted or changed before they were
-    read. ``run_id`` is the id of the run in the quarantine table, and ``sequence`` its place in the sequence of the
-    table's runs; None if nothing was to be done. ``stored`` has the number of rows by view that
-    were written to the folder ``offline``.
-    """
+    """What a run computed."""
 
     data_table: str
     metadata_table: str
     views: dict[str, ViewCounts]
-    on_demand: dict[str, tuple[str, ...]]
-    indexed: dict[str, int]
-    tables: dict[str, str]
-    images: int
-    gone: int
-    sequence: int | None
-    run_id: str | None
+    on_demand: dict[str, tuple[str, ...]]  # views that are computed when they are read, with the ones they use
+    indexed: dict[str, int]  # the vectors that were added to the vector index of a view
+    tables: dict[str, str]  # the table of each view's values
+    images: int  # those that lacked a value and were read
+    gone: int  # those that were deleted or changed before they were read
+    sequence: int | None  # of the run, among the table's runs; None if nothing was to be done
+    run_id: str | None  # in the quarantine table
     offline: str | None = None
-    stored: dict[str, int] = field(default_factory=dict)
+    stored: dict[str, int] = field(default_factory=dict)  # the rows by view that were written to ``offline``
     seconds: float = field(compare=False)
 
     def __str__(self) -> str:

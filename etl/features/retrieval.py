@@ -32,18 +32,9 @@ _INGESTED = ours("ingested")
 def current_values(
     spark: SparkSession, control: Control, view: FeatureView, *, metadata: TableName, columns: Columns
 ) -> DataFrame:
-    """The values that the images of a table have now.
-
-    Args:
-        spark: The session.
-        control: The session for small queries.
-        view: The feature view.
-        metadata: The metadata table.
-        columns: The names of its columns.
-
-    Returns:
-        ``id`` (16 bytes), the columns of `TIMES` and the fields: a row for each image whose value was computed from the
-        bytes that it has now. Fields are null if they could not be computed.
+    """The values that the images of a table have now: ``id`` (16 bytes), the columns of `TIMES` and the fields, a row
+    for each image whose value was computed from the bytes that it has now. Fields are null if they could not be
+    computed.
     """
     table = view.table_of(metadata)
     newest = read_table(spark, table, columns=["id", *TIMES, "sha256", *view.fields]).transform(known_at)

@@ -20,21 +20,10 @@ Probe = Callable[[FeatureView], dict[str, str]]
 def find_view(
     control: Control, request: FeatureRequest, *, keyspace: str, probe: Probe, ttl: int | None = None
 ) -> FeatureView:
-    """Find the definition of a requested view. Writes nothing.
-
-    Args:
-        control: The session.
-        request: The view, and its source if it is new.
-        keyspace: The keyspace of the metadata table.
-        probe: Returns the fields of a new view, from the values that its function returns.
-        ttl: The seconds after which values of a new view are too old; None if they are kept.
-
-    Returns:
-        The view, registered or not yet.
-
-    Raises:
-        FunctionError: There is no such view or function.
-        ConflictError: The view is registered with another function, or its function has changed since.
+    """The definition of a requested view, registered or not yet; writes nothing. ``probe`` returns the fields of a new
+    view, from the values that its function returns, and ``ttl`` is the seconds after which its values are too old.
+    Raises `FunctionError` if there is no such view or function, and `ConflictError` if the view is registered with
+    another function, or its function has changed since.
     """
     name, version = request.view.name, request.view.version
     known = registered_views(control, keyspace=keyspace, name=name)
@@ -97,10 +86,7 @@ def _registered(
 
 
 def _check_same(view: FeatureView, *, source: FeatureSource, digest: str, newest: int, ttl: int | None) -> None:
-    """Raise `ConflictError` unless a registered view has this source and digest, and this ttl if one is given.
-
-    A model is the same wherever its file is.
-    """
+    """Raise `ConflictError` unless a registered view has this source and digest, and this ttl if one is given."""
     if ttl not in (None, view.ttl):
         own = "no ttl" if view.ttl is None else f"a ttl of {view.ttl:,} s"
         raise ConflictError(f"Wanted {view.title} as it was registered, with {own}. Found: --ttl of {ttl:,} s.")

@@ -8,10 +8,9 @@ from schemas.features import ViewName
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelabelPlan:
-    """The options of a run that adds a version of a label view.
-
-    ``labels`` is a table of labels as ``ingest.py --labels`` reads it. Classes that the dataset does not have are
-    refused unless ``new_classes``. Raises ValueError for invalid options.
+    """The options of a run that adds a version of a label view. ``labels`` is a table of labels as ``ingest.py
+    --labels`` reads it. Classes that the dataset does not have are refused unless ``new_classes``. Raises ValueError
+    for invalid options.
     """
 
     data_table: TableName

@@ -65,17 +65,8 @@ class RelabelReport:
 
 
 def run(spark: SparkSession, *, plan: RelabelPlan) -> RelabelReport:
-    """Add a version of a label view from a label file.
-
-    Args:
-        spark: The session.
-        plan: The options.
-
-    Returns:
-        The report.
-
-    Raises:
-        EtlError: The file does not match the images; nothing was published.
+    """Add a version of a label view from a label file. Raises `EtlError`, and publishes nothing, if the file does not
+    match the images.
     """
     started, table = time.monotonic(), plan.metadata_table
     with ExitStack() as stack:

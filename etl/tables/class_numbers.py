@@ -15,19 +15,7 @@ _CHUNK_BYTES = 16_384  # a batch is refused by servers above 50 kB
 
 
 def class_names(control: Control, *, keyspace: str, dataset: str) -> dict[str, int]:
-    """Read the class numbers of a dataset.
-
-    Args:
-        control: The session.
-        keyspace: The keyspace of the metadata table.
-        dataset: The dataset.
-
-    Returns:
-        The numbers by class name. Empty if no class has a number yet, or the table does not exist.
-
-    Raises:
-        UnreachableError: The servers did not answer.
-    """
+    """The class numbers of a dataset by name; empty without any, or without a table of classes."""
     if control.columns(TableName(keyspace, "classes")) is None:
         return {}
     return _numbers(control, keyspace=keyspace, dataset=dataset)[0]
@@ -42,16 +30,8 @@ def next_number(control: Control, *, keyspace: str, dataset: str) -> tuple[dict[
 
 
 def restore_numbers(control: Control, *, keyspace: str, dataset: str, lost: Mapping[str, int]) -> None:
-    """Give classes that lost their numbers the same ones again. Classes that have a number keep it.
-
-    Args:
-        control: The session.
-        keyspace: The keyspace of the metadata table. Its table of classes exists.
-        dataset: The dataset.
-        lost: The numbers by class name. No class has one of them.
-
-    Raises:
-        UnreachableError: The servers did not answer, or no transaction was applied within two minutes.
+    """Give classes that lost their numbers the same ones again; no class has one of them. Classes that have a number
+    keep it. Raises `UnreachableError`, also if no transaction was applied within two minutes.
     """
     table = TableName(keyspace, "classes").quoted
     retries = TransactionRetries(f"Wanted to restore class numbers in {keyspace}.classes at {control.cluster}.")
@@ -74,25 +54,9 @@ def restore_numbers(control: Control, *, keyspace: str, dataset: str, lost: Mapp
 def take_numbers(
     control: Control, *, keyspace: str, dataset: str, names: Iterable[str], order: Sequence[str] = ()
 ) -> dict[str, int]:
-    """Give every class name of a dataset a number.
-
-    Names that have a number keep it. New names follow, first those in ``order``, then others in code-point order, in
-    chunks. Each chunk is one lightweight transaction with the condition that ``total``, the next free number, is still
-    the one that was read. If another run was faster, this one reads again and continues from there. So runs with the
-    same names agree, in any order.
-
-    Args:
-        control: The session.
-        keyspace: The keyspace of the metadata table. Its table of classes exists.
-        dataset: The dataset.
-        names: The class names.
-        order: Class names that a source has by their numbers.
-
-    Returns:
-        The numbers by class name, of all classes of the dataset.
-
-    Raises:
-        UnreachableError: The servers did not answer, or no transaction was applied within two minutes.
+    """Give every class name of a dataset a number; returns those of all its classes. Names that have a number keep it.
+    New names follow, first those in ``order``, then others in code-point order. Runs with the same names agree, in any
+    order. Raises `UnreachableError`, also if no transaction was applied within two minutes.
     """
     places = {name: place for place, name in enumerate(order)}
     wanted = sorted(set(names), key=lambda name: (places.get(name, len(places)), name))
@@ -106,6 +70,7 @@ def take_numbers(
         if not new:
             return known
         first = _first(known, total)
+        # Each chunk is a transaction on condition that the next free number is still the one that was read.
         for chunk in bounded(new, most=_CHUNK_NAMES, most_bytes=_CHUNK_BYTES, size=lambda name: len(name.encode())):
             statements: list[tuple[str, tuple[object, ...]]] = [
                 (f"INSERT INTO {table} (dataset, name, label) VALUES (?, ?, ?)", (dataset, name, label))

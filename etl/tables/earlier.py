@@ -28,19 +28,8 @@ _ID, _STATE = ours("id"), ours("state")
 
 
 def resolve(as_of: AsOf, runs: Sequence[RecordedRun], /, *, table: TableName, now: datetime) -> int:
-    """Find the run that a point in the history means.
-
-    Args:
-        as_of: The point.
-        runs: All runs on the table, the newest first.
-        table: The metadata table, for messages.
-        now: The current time.
-
-    Returns:
-        The sequence of the run.
-
-    Raises:
-        TableError: There is no such run, or the point is in the future.
+    """The run that a point in the history means, of all runs on a table, the newest first. Raises `TableError` if there
+    is no such run, or the point is in the future.
     """
     if not runs:
         raise TableError(
@@ -78,31 +67,20 @@ def resolve(as_of: AsOf, runs: Sequence[RecordedRun], /, *, table: TableName, no
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierMetadata:
-    """A metadata table as it was after a run.
-
-    Attributes:
-        table: The table.
-        label_type: The label type of the tables.
-        sequence: The run.
-        states: The states of images then that were replaced or removed later; None if there are none.
-        count: Their number.
-        skips: Whether to leave out images whose bytes of then no longer exist, or whose state is unknown.
-        warnings: What users should know.
-    """
+    """A metadata table as it was after a run."""
 
     table: MetadataTable
     label_type: str
     sequence: int
-    states: DataFrame | None
-    count: int
-    skips: bool
+    states: DataFrame | None  # The states of images then that were replaced or removed later; None if there are none.
+    count: int  # of the states
+    skips: bool  # Whether to leave out images whose bytes of then no longer exist, or whose state is unknown.
     warnings: tuple[str, ...]
 
     @classmethod
     def open(cls, table: MetadataTable, *, label_type: str, as_of: AsOf, skips: bool) -> "EarlierMetadata":
-        """Find the run that ``as_of`` means, and the states of images then.
-
-        Raises `TableError` if there is no such run, or if later runs kept no history.
+        """Find the run that ``as_of`` means, and the states of images then. Raises `TableError` if there is no such
+        run, or if later runs kept no history.
         """
         sequence = resolve(as_of, table.runs, table=table.name, now=datetime.now(UTC))
         if missing := {"sha256", "ingest_id"} - table.fields.keys():
@@ -138,9 +116,8 @@ class EarlierMetadata:
         return ["sha256", "ingest_id", *(["since"] if "since" in self.table.fields else []), *labels]
 
     def rows(self, rows: DataFrame) -> DataFrame:
-        """The rows of then that have a row now, from the current rows with the columns `needed`.
-
-        If there are ``states``, there is the column `THEN`, which `checked` needs.
+        """The rows of then that have a row now, from the current rows with the columns `needed`. If there are
+        ``states``, there is the column `THEN`, which `checked` needs.
         """
         rows = rows.transform(self.table.with_since)
         if self.states is None:
@@ -155,16 +132,9 @@ class EarlierMetadata:
         )
 
     def checked(self, rows: DataFrame) -> tuple[DataFrame, tuple[str, ...]]:
-        """Check that the bytes of then exist, in a pass over the rows.
-
-        Args:
-            rows: Rows of `rows`, with ``id`` of 16 bytes.
-
-        Returns:
-            The rows whose bytes exist, without the column `THEN`, and warnings.
-
-        Raises:
-            TableError: Bytes of then no longer exist, and the plan does not leave out such images.
+        """Check, in a pass over rows of `rows` with ids of 16 bytes, that the bytes of then exist; returns those rows
+        without the column `THEN`, and warnings. Raises `TableError` if bytes of then no longer exist and such images
+        are not to be left out.
         """
         if self.states is None:
             return rows, self.warnings
@@ -185,9 +155,8 @@ class EarlierMetadata:
         return rows.where(~is_replaced).drop(THEN), warnings
 
     def confirm(self, spark: SparkSession) -> None:
-        """Check, after the rows were read, that no run has replaced or removed some of them in the meantime.
-
-        Raises `TableError` if one has.
+        """Check, after the rows were read, that no run has replaced or removed some of them in the meantime. Raises
+        `TableError` if one has.
         """
         with Control.from_spark(spark) as control:
             _, count = _states(
@@ -228,18 +197,10 @@ def _states(table: MetadataTable, *, sequence: int) -> tuple[DataFrame | None, i
 
 
 def states_at(history: DataFrame, /, *, sequence: int) -> DataFrame:
-    """The states that images had after a run, and that later runs replaced or removed.
-
-    Args:
-        history: Rows of a history table.
-        sequence: The run.
-
-    Returns:
-        One row for each image with such a state, with the same columns. Two runs at the same time may both have
-        recorded the state that they replaced: it is the same one.
-    """
+    """The states that images had after a run, and that later runs replaced or removed: rows of the history."""
     since = F.coalesce("since", F.lit(0))  # unknown: it counts, so that the image is missed
     held = history.where((since <= sequence) & (F.col("until") > sequence))
+    # two runs at the same time may both have recorded the state that they replaced: it is the same one
     order = F.struct(since, -F.col("until"))
     return held.groupBy("id").agg(F.max_by(F.struct(*history.columns), order).alias("state")).select("state.*")
 
@@ -247,19 +208,10 @@ def states_at(history: DataFrame, /, *, sequence: int) -> DataFrame:
 def metadata_as_of(
     rows: DataFrame, /, *, states: DataFrame, sequence: int, columns: Columns, label_type: str
 ) -> DataFrame:
-    """Metadata rows as they were after a run.
-
-    Args:
-        rows: The current rows, with ``since`` and ``sha256``, and for label type ``multi`` with ``labels``.
-        states: Rows of `states_at` for this run.
-        sequence: The run.
-        columns: The names of the columns of ``rows``.
-        label_type: The label type of the tables.
-
-    Returns:
-        The rows of images that existed then and have a row now, with the labels and source of then, and a column
-        `THEN`: `CURRENT` if nothing has changed, `EARLIER` for a row with another label than now, and `REPLACED` if
-        the data table has other bytes, another mask or another array now.
+    """Current metadata rows (with ``since``, ``sha256``, and ``labels`` for label type ``multi``) as they were after a
+    run, from `states_at` it. These are the images that existed then and have a row now, with the labels and source of
+    then, and a column `THEN`: `CURRENT` if nothing has changed, `EARLIER` for a row with another label than now, and
+    `REPLACED` if the data table has other bytes, another mask or another array now.
     """
     named = {columns.label: "label", "labels": "labels", "or_label": "or_label", "source": "source"}
     named = {name: state for name, state in named.items() if name in rows.columns and state in states.columns}

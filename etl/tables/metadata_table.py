@@ -44,27 +44,16 @@ def history_in(control: Control, metadata: TableName) -> TableName | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataTable:
-    """A metadata table, and what its keyspace recorded of it when it was opened.
-
-    Attributes:
-        spark: The session.
-        control: The connection for small queries.
-        name: The table.
-        columns: The names of its columns.
-        fields: The CQL types of its columns; empty if it does not exist.
-        runs: Its runs, the newest first.
-        history: The table of replaced and removed states; None if no run has replaced or removed a row.
-        record: What it and its data table hold; None if no ingest has recorded it.
-    """
+    """A metadata table, and what its keyspace recorded of it when it was opened."""
 
     spark: SparkSession
     control: Control
     name: TableName
-    columns: Columns
-    fields: dict[str, str]
-    runs: tuple[RecordedRun, ...]
-    history: TableName | None
-    record: TableRecord | None
+    columns: Columns  # the names of its id and label columns
+    fields: dict[str, str]  # The CQL types of its columns; empty if it does not exist.
+    runs: tuple[RecordedRun, ...]  # the newest first
+    history: TableName | None  # None if no run has replaced or removed a row
+    record: TableRecord | None  # what it and its data table hold; None if no ingest has recorded it
 
     @classmethod
     def open(
@@ -102,14 +91,8 @@ class MetadataTable:
         return {run.sequence: run.clock for run in self.runs}
 
     def rows(self, names: Sequence[str]) -> DataFrame:
-        """All images.
-
-        Args:
-            names: The columns to read, by their usual names; those that the table lacks are null. ``since`` is filled
-                in for rows of earlier versions.
-
-        Returns:
-            ``id`` (16 bytes) and these columns.
+        """All images: ``id`` (16 bytes) and these columns, by their usual names. Those that the table lacks are null;
+        ``since`` is filled in for rows of earlier versions.
         """
         wanted = [*names, *(["ingest_id"] if "since" in names and "ingest_id" not in names else [])]
         has = {name: self.columns.label if name == "label" else name for name in wanted}
@@ -124,14 +107,7 @@ class MetadataTable:
         return (self.with_since(rows) if "since" in names else rows).select("id", *names)
 
     def with_since(self, rows: DataFrame, /) -> DataFrame:
-        """Fill in ``since`` of rows of earlier versions: the last run of their ``ingest_id``, else 0.
-
-        Args:
-            rows: Rows with ``ingest_id``, and with ``since`` if the table has it.
-
-        Returns:
-            The rows with ``since``.
-        """
+        """Fill in ``since`` of rows of earlier versions: the last run of their ``ingest_id``, else 0."""
         if "since" not in rows.columns:
             rows = rows.withColumn("since", F.lit(None).cast("bigint"))
         ingest, last = ours("ingest"), ours("last")
@@ -149,10 +125,8 @@ class MetadataTable:
         return read_table(self.spark, self.history, columns=list(defined_columns(create_history(self.name))))
 
     def removals(self) -> DataFrame | None:
-        """The last removal of each image that was ever removed, also of those that are there again.
-
-        Returns:
-            ``id`` (16 bytes), ``until``, ``kind``, ``source``, ``reason``, ``at``; None if there are none.
+        """The last removal of each image that was ever removed, also of those that are there again: ``id`` (16 bytes),
+        ``until, kind, source, reason, at``; None if there are none.
         """
         history = self.replaced()
         if history is None:

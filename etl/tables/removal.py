@@ -34,27 +34,16 @@ _IN_FLIGHT = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removal:
-    """The tables that images are removed from, and the run that removes them.
-
-    Attributes:
-        cluster: The cluster, for executors.
-        data: The data table.
-        metadata: The metadata table.
-        columns: The names of their columns.
-        has_label: Whether the data table has labels.
-        values: The tables of feature values, by id.
-        labels: The tables of labels with versions, by bucket and id.
-        run: The run. What a later run writes stays.
-    """
+    """The tables that images are removed from, and the run that removes them."""
 
     cluster: Cluster
     data: TableName
     metadata: TableName
     columns: Columns
-    has_label: bool
-    values: tuple[TableName, ...]
-    labels: tuple[TableName, ...]
-    run: Run
+    has_label: bool  # whether the data table has labels
+    values: tuple[TableName, ...]  # of features, by id
+    labels: tuple[TableName, ...]  # with versions, by bucket and id
+    run: Run  # what a later run writes stays
 
     @classmethod
     def begin(cls, control: Control, *, data: TableName, metadata: TableName, columns: Columns, run: Run) -> "Removal":
@@ -92,17 +81,11 @@ def value_tables(control: Control, metadata: TableName) -> tuple[TableName, ...]
 
 
 def record(states: DataFrame, /, *, removal: Removal, kind: str, reason: str) -> None:
-    """Write the states of images to the history, before they are removed. Runs Spark.
-
-    States that are recorded already, by a run that was killed, are not recorded again.
-
-    Args:
-        states: Rows with ``id`` (16 bytes) and `metadata_table.STATE`.
-        removal: The tables and the run.
-        kind: `DELETED` or `PRUNED`.
-        reason: Why they are removed.
+    """Write the states of images, rows of `metadata_table.STATE` with ``id`` (16 bytes), to the history before they are
+    removed, as `DELETED` or `PRUNED`. Runs Spark.
     """
     history, run = history_of(removal.metadata), removal.run
+    # a run that was killed may have recorded some of them already
     known = read_table(states.sparkSession, history, columns=["id", "since", "kind"])
     known = known.where(F.col("kind") == kind).select(uuid_bytes("id").alias("id"), "since")
     rows = states.join(known, on=["id", "since"], how="left_anti").select(
@@ -117,14 +100,8 @@ def record(states: DataFrame, /, *, removal: Removal, kind: str, reason: str) ->
 
 
 def remove(ids: DataFrame, /, *, removal: Removal) -> DataFrame:
-    """Remove images: their feature values, and then their data and metadata rows.
-
-    Args:
-        ids: Rows with an ``id`` of 16 bytes.
-        removal: The tables and the run. Rows that a later run has written stay.
-
-    Returns:
-        The removed ids. The removal happens when the result is computed.
+    """Remove images (``id`` of 16 bytes): their feature values, and then their data and metadata rows. It happens when
+    the result, the removed ids, is computed. Rows that a later run has written stay.
     """
     return map_batches(ids.select("id"), task=partial(_remove_batches, removal=removal), schema="id BINARY")
 

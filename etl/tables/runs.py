@@ -16,29 +16,17 @@ _ADDED = ("state", "ttl")  # tables of earlier versions lack these columns
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedRun:
-    """A run as it is recorded.
-
-    Attributes:
-        sequence: Its place in the sequence of the table's runs.
-        clock: The write time of its rows, in microseconds since 1970.
-        kind: The kind of run: ``ingest``, ``repair``, ``features``, ...
-        ingest_id: The ingest id of its rows.
-        dataset: The dataset that it wrote.
-        source: The source that it read.
-        started: When it started; UTC, without saying so.
-        state: `STARTED` or `FINISHED`; None for runs of earlier versions.
-        ttl: The seconds after which its images expire; 0 if they do not.
-    """
+    """A run as it is recorded."""
 
     sequence: int
-    clock: int
-    kind: str
+    clock: int  # the write time of its rows, in microseconds since 1970
+    kind: str  # ``ingest``, ``repair``, ``features``, ...
     ingest_id: uuid.UUID | None
     source: str
-    started: datetime | None
-    state: str | None
+    started: datetime | None  # UTC, without saying so
+    state: str | None  # `STARTED` or `FINISHED`; None for runs of earlier versions
     dataset: str = ""
-    ttl: int = 0
+    ttl: int = 0  # the seconds after which its images expire; 0 if they do not
 
     @property
     def writes_images(self) -> bool:

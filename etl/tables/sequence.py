@@ -27,9 +27,8 @@ MOST_AHEAD = 300_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A run in the sequence of runs on a metadata table.
-
-    The `SPAN` microseconds from ``clock`` on are write times of this run only.
+    """A run in the sequence of runs on a metadata table. The `SPAN` microseconds from ``clock`` on are write times of
+    this run only.
     """
 
     table: TableName
@@ -37,9 +36,8 @@ class Run:
     clock: int
 
     def clock_of(self, attempt: int) -> int:
-        """The write time of a task, from Spark's attempt number.
-
-        Of two attempts at the same image, the later one wins in both tables.
+        """The write time of a task, from Spark's attempt number: of two attempts at an image, the later one wins in
+        both tables.
         """
         return self.clock + min(attempt, SPAN - 2)
 
@@ -58,11 +56,9 @@ def now() -> int:
 
 
 def next_clock(*, here: int, last: int | None, at_server: int, after: int = 0, table: TableName) -> int:
-    """Compute the clock of the next run. All times are in microseconds.
-
-    ``here`` is the time of this machine, ``last`` the clock of the previous run, ``at_server`` the time of a Cassandra
-    node, and ``after`` a write time that the clock must be later than. Raises `EtlError` if the table's times are more
-    than five minutes ahead of this machine, or this machine is more than five minutes ahead of the server.
+    """The clock of the next run, in microseconds, from the time of this machine, the previous run's clock, the time of
+    a Cassandra node, and a write time to be later than. Raises `EtlError` if the table's times are more than five
+    minutes ahead of this machine, or this machine is more than five minutes ahead of the server.
     """
     written = max(after, -1 if last is None else last + SPAN - 1)
     wrong = None
@@ -89,27 +85,10 @@ def take_run(
     after: int = 0,
     ttl: int | None = None,
 ) -> Run:
-    """Register the next run in the sequence of a metadata table, with its clock, in a lightweight transaction.
-
-    A resumed run is registered as a new run too.
-
-    Args:
-        control: A connection.
-        table: The metadata table. The table ``ingests`` of its keyspace must exist.
-        kind: The kind of run: ``ingest``, ``repair``, ...
-        dataset: The dataset that the run writes, or ``""``.
-        source: The source that the run reads, or ``""``.
-        ingest_id: The ingest id of the run's rows.
-        after: A write time, in microseconds, that the clock must be later than.
-        ttl: The seconds after which the run's images expire; None if they do not. The table ``ingests`` of earlier
-            versions must have got the column.
-
-    Returns:
-        The run: its sequence number and its clock.
-
-    Raises:
-        EtlError: Clocks disagree by more than five minutes.
-        UnreachableError: Cassandra does not answer, or other runs registered first too many times.
+    """Register the next run in the sequence of a metadata table, with its clock, later than the write time ``after``,
+    in a lightweight transaction. A resumed run is registered as a new run too. The table ``ingests`` must exist, with
+    ``ttl`` if one is given. Raises `EtlError` if clocks disagree by more than five minutes, and `UnreachableError`,
+    also if other runs registered first too many times.
     """
     runs = TableName(table.keyspace, "ingests").quoted
     query = f"SELECT sequence, clock, last FROM {runs} WHERE table_name = ? LIMIT 1"
@@ -146,21 +125,8 @@ def take_run(
 
 
 def take_lone_run(control: Control, *, table: TableName, key: str, kind: str, dataset: str = "") -> Run:
-    """Register a run that reads no source, on tables that may come from other tools.
-
-    Args:
-        control: A connection.
-        table: The metadata table.
-        key: Its id column.
-        kind: The kind of run.
-        dataset: The dataset that the tables hold, if known.
-
-    Returns:
-        The run, whose clock is later than all writes.
-
-    Raises:
-        EtlError: Clocks disagree by more than five minutes.
-        UnreachableError: Cassandra does not answer.
+    """Register a run that reads no source, on tables that may come from other tools. Its clock is later than all
+    writes. Raises as `take_run` does.
     """
     create_sequence(control, keyspace=table.keyspace)
     after = 0

@@ -21,21 +21,14 @@ _WORDS = {"name": "classes by name", "number": "classes by number", None: "class
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRecord:
-    """What a metadata table and its data table hold.
-
-    Attributes:
-        metadata_table: The metadata table.
-        data_table: Its data table.
-        dataset: The dataset.
-        label_type: The type of the labels.
-        numbering: "name" if classes are numbered by name, "number" if their names are the numbers. None if labels are
-            not classes, or the numbering is not known yet.
-    """
+    """What a metadata table and its data table hold."""
 
     metadata_table: TableName
     data_table: TableName
     dataset: str
     label_type: LabelType
+    # "name" if classes are numbered by name, "number" if their names are the numbers. None if labels are not classes,
+    # or the numbering is not known yet.
     numbering: ClassNames | None = None
 
     @property
@@ -51,17 +44,9 @@ class TableRecord:
 
 
 def check_fits(wanted: TableRecord, /, *, known: Sequence[TableRecord]) -> None:
-    """Check that an ingest fits the records of its keyspace.
-
-    A pair of tables holds one dataset, one label type and one numbering. A data table belongs to one metadata table. A
+    """Raise `ConflictError`, which says what options would fit, unless an ingest fits the records of its keyspace. A
+    pair of tables holds one dataset, one label type and one numbering. A data table belongs to one metadata table. A
     dataset has one numbering in all tables of a keyspace. A numbering that is not known yet fits.
-
-    Args:
-        wanted: The record of the ingest.
-        known: The records of the keyspace.
-
-    Raises:
-        ConflictError: It does not fit. The message says which options would.
     """
     for record in known:
         if record.metadata_table == wanted.data_table or record.data_table == wanted.metadata_table:
@@ -168,9 +153,8 @@ def check_pair(control: Control, *, data_table: TableName, metadata_table: Table
 
 
 def claim_tables(control: Control, wanted: TableRecord, /) -> None:
-    """Record what the tables of an ingest hold, unless that is recorded. Tables and ``tables`` are there.
-
-    Raises `ConflictError` as `check_fits` does, `UnreachableError`.
+    """Record what the tables of an ingest hold, unless that is recorded. Tables and ``tables`` are there. Raises
+    `ConflictError` as `check_fits` does, `UnreachableError`.
     """
     keyspace = wanted.metadata_table.keyspace
     table = TableName(keyspace, "tables").quoted

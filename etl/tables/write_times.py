@@ -12,20 +12,9 @@ _STEP = 2**64 // _RANGES
 
 
 def latest_write(control: Control, table: TableName, *, key: str, column: str) -> int:
-    """Find the latest write to a column of a whole table. The servers read all rows; only the result is sent.
-
-    Args:
-        control: The session.
-        table: The table. Its partition key is one column.
-        key: The partition key.
-        column: The column. It is not part of the key.
-
-    Returns:
-        The time in microseconds since 1970; 0 if no row has a value in that column.
-
-    Raises:
-        TableError: The table lacks one of the columns.
-        UnreachableError: The servers did not answer.
+    """The latest write to a column of a whole table, in microseconds since 1970; 0 if no row has a value in it. The
+    servers read all rows; only the result is sent. ``key`` is the one column of the partition key, and ``column`` is
+    not part of the key. Raises `TableError` if the table lacks one of them.
     """
     token = f'token("{check_column(key)}")'
     query = (

@@ -50,30 +50,22 @@ KINDS = (
 
 
 class Stored(NamedTuple):
-    """The two rows of an image in the tables. Without a metadata row, ``row`` has only the label of the data row.
-
-    ``length`` and ``digest`` are those of the image bytes: None without them, and ``digest`` also without hash checks.
-    ``data_label`` of the row is a `mark`.
-    """
+    """The two rows of an image in the tables. Without a metadata row, ``row`` has only the label of the data row."""
 
     has_metadata: bool
     ingest_id: str | None
-    length: int | None
-    digest: bytes | None
-    row: ImageRow
+    length: int | None  # of the image bytes; None without them
+    digest: bytes | None  # SHA-256 of the image bytes; also None without hash checks
+    row: ImageRow  # its ``data_label`` is a `mark`
 
 
 class Expected(NamedTuple):
-    """The rows of an image that its source lists, as an ingest would write them.
-
-    ``rejected`` is why the listing rejects it, and ``unreadable`` why it cannot be read. ``is_excused`` says that it
-    need not be in the tables: an ingest rejects it, or it was deleted on request.
-    """
+    """The rows of an image that its source lists, as an ingest would write them."""
 
     row: ImageRow
-    rejected: str | None
-    unreadable: str | None
-    is_excused: bool
+    rejected: str | None  # why the listing rejects it
+    unreadable: str | None  # why it cannot be read
+    is_excused: bool  # It need not be in the tables: an ingest rejects it, or it was deleted on request.
 
 
 class Problem(NamedTuple):
@@ -86,37 +78,22 @@ class Problem(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What is known of the tables and of the source.
+    """What is known of the tables and of the source."""
 
-    Attributes:
-        data_table: The data table, for messages.
-        metadata_table: The metadata table, for messages.
-        label: The name of the label columns.
-        columns: The columns of both rows that the tables have (fields of `ImageRow`).
-        dataset: The dataset that the tables are recorded to hold; None if nothing is recorded.
-        label_type: The type of their labels.
-        numbering: How their classes are numbered.
-        numbers: The class numbers by name.
-        ingests: The sources of the recorded runs, by ingest id.
-        first_run: When the first run was recorded, in microseconds since 1970; None if none is.
-        source: The name of the source in rows; None without a source.
-        splits: The splits that it lists; empty for all.
-        compared: The columns to compare with the source.
-    """
-
-    data_table: str
+    data_table: str  # for messages, as ``metadata_table``
     metadata_table: str
-    label: str = "label"
-    columns: frozenset[str] = frozenset(ImageRow._fields)
-    dataset: str | None = None
+    label: str = "label"  # the name of the label columns
+    columns: frozenset[str] = frozenset(ImageRow._fields)  # the columns of both rows that the tables have
+    dataset: str | None = None  # that the tables are recorded to hold; None if nothing is recorded
     label_type: LabelType = "int"
     numbering: ClassNames | None = None
-    numbers: Mapping[str, int] = field(default_factory=dict)
+    numbers: Mapping[str, int] = field(default_factory=dict)  # of classes, by name
+    # the sources of the recorded runs, by ingest id
     ingests: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    first_run: int | None = None
-    source: str | None = None
-    splits: frozenset[str] = frozenset()
-    compared: frozenset[str] = frozenset()
+    first_run: int | None = None  # when the first run was recorded, in microseconds since 1970
+    source: str | None = None  # its name in rows; None without a source
+    splits: frozenset[str] = frozenset()  # those that the source lists; empty for all
+    compared: frozenset[str] = frozenset()  # the columns to compare with the source
 
     def number_of(self, name: str) -> int | None:
         """The number of a class; None if it has none."""
@@ -158,16 +135,8 @@ def mark(label: int | bytes | str | None) -> str | None:
 
 
 def problems_of(image: bytes, stored: Stored | None, expected: Expected | None, *, rules: Rules) -> Iterator[Problem]:
-    """Find the problems of an image.
-
-    Args:
-        image: Its id, 16 bytes.
-        stored: Its rows; None if the tables have none.
-        expected: The rows that its source determines; None if it is not listed, or without a source.
-        rules: What is known of the tables and of the source.
-
-    Yields:
-        The problems, at most one for each column of a table.
+    """The problems of an image (an id of 16 bytes), at most one for each column of a table. ``stored`` is None if the
+    tables have no row of it, and ``expected`` if the source does not list it, or there is none.
     """
     is_listed = expected is not None and expected.rejected is None
     if stored is None or not stored.has_metadata:

@@ -30,29 +30,18 @@ _TOGETHER_BYTES = 16 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectation:
-    """How the rows of images follow from a source.
+    """How the rows of images follow from a source."""
 
-    Attributes:
-        source: The name of the source in rows.
-        numbers: The class numbers by name; empty unless labels are classes.
-        preparation: How images are read and converted; None if they are not read.
-        has_sizes: Whether the listed size is that of the stored image.
-        in_turn: Whether images are read one by one, in the order of the rows.
-    """
-
-    source: str
-    numbers: Mapping[str, int]
-    preparation: Preparation | None
-    has_sizes: bool
-    in_turn: bool
+    source: str  # its name in rows
+    numbers: Mapping[str, int]  # of classes, by name; empty unless labels are classes
+    preparation: Preparation | None  # how images are read and converted; None if they are not read
+    has_sizes: bool  # whether the listed size is that of the stored image
+    in_turn: bool  # whether images are read one by one, in the order of the rows
 
     @classmethod
     def of(cls, plan: IngestPlan, images: ListedImages, *, numbers: Mapping[str, int], check: Check) -> "Expectation":
-        """Make it for an ingest. Images are read to check hashes only.
-
-        They count whatever an ingest's check would say: one without a check, or of an earlier version, may have taken
-        them.
-        """
+        """Make it for an ingest. Images are read to check hashes only."""
+        # Whatever the ingest's check says: an ingest without a check, or of an earlier version, may have taken them.
         preparation = Preparation(check="none", recode=plan.recode, label_type=plan.source.label_type)
         return cls(
             source=plan.source_name,

@@ -31,15 +31,7 @@ class VerifyPlan:
 
 
 def failure(plan: VerifyPlan | str, *, found: str) -> str:
-    """The message for problems of tables, or for changes of a split.
-
-    Args:
-        plan: The plan, or the address of the split.
-        found: The problems or changes.
-
-    Returns:
-        The message.
-    """
+    """The message for problems of the tables of a plan, or for changes of the split at an address."""
     if isinstance(plan, str):
         return f"Wanted {plan} as it was made. Found: {found}."
     hint = "" if plan.repair else " Add --repair to repair what can be repaired."

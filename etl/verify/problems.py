@@ -66,12 +66,10 @@ def _text(column: str) -> Column:
 
 
 def blob_digests(data: DataFrame, /, *, columns: Columns, check: Check, label_type: LabelType | None) -> DataFrame:
-    """Rows of the data table as id (16 bytes) and the columns of `STORED` that are about them.
-
-    The digest is null for a null blob or without hash checks, the label if ``label_type`` is None.
-
-    This runs in the JVM, row by row, so blobs are not passed on.
+    """Rows of the data table as id (16 bytes) and the columns of `STORED` that are about them. The digest is null for a
+    null blob or without hash checks, the label if ``label_type`` is None.
     """
+    # This runs in the JVM, row by row, so that blobs are not passed on.
     blob, label = F.col(columns.data), F.lit(None).cast("string")
     digest = F.unhex(F.sha2(blob, 256)) if check == "hashes" else F.lit(None).cast("binary")
     if label_type == "int":
@@ -86,7 +84,6 @@ def blob_digests(data: DataFrame, /, *, columns: Columns, check: Check, label_ty
 
 def without_removed(blobs: DataFrame, /, *, removed: DataFrame, metadata: DataFrame) -> DataFrame:
     """Leave out what remains of removed images: rows of `blob_digests` without an image and without metadata.
-
     ``removed`` has the ids of removed images, and ``metadata`` rows of `stored_metadata`.
     """
     gone = removed.select("id").join(metadata.select("id"), on="id", how="left_anti")
@@ -95,9 +92,8 @@ def without_removed(blobs: DataFrame, /, *, removed: DataFrame, metadata: DataFr
 
 
 def compared(stored: DataFrame, /, *, expected: DataFrame | None, excused: DataFrame | None, rules: Rules) -> DataFrame:
-    """Compare rows of `STORED` with those of `EXPECTED`, if there is a source: rows of `PROBLEMS`.
-
-    ``excused`` has the ids of images that need not be in the tables. Rows with the kind `FOREIGN` are not problems.
+    """Compare rows of `STORED` with those of `EXPECTED`, if there is a source: rows of `PROBLEMS`. ``excused`` has the
+    ids of images that need not be in the tables. Rows with the kind `FOREIGN` are not problems.
     """
     if expected is None:
         fields = [F.lit(None).cast(kind).alias(name) for name, kind in _EXPECTED.items()]
@@ -145,7 +141,6 @@ def _compare(
 
 def rejected_before(entries: DataFrame, /, *, metadata: DataFrame, quarantined: DataFrame) -> DataFrame:
     """The entries without a row of `stored_metadata` that were ever in the quarantine (``path, stage, bytes``).
-
     ``by_server`` is whether the server rejected a file of this size; all others can be checked again.
     """
     name = full_path(_text("or_split"), _text("path"))
@@ -178,9 +173,8 @@ def first_problems(problems: DataFrame, /, *, examples: int) -> DataFrame:
 
 
 def to_rewrite(entries: DataFrame, /, *, problems: DataFrame, metadata: DataFrame, has_groups: bool) -> DataFrame:
-    """The entries that correct a problem if they are written again, with the groups of their rows.
-
-    ``has_groups`` says that the source determines the groups. Otherwise those of rows of `stored_metadata` are kept.
+    """The entries that correct a problem if they are written again, with the groups of their rows. ``has_groups`` says
+    that the source determines the groups. Otherwise those of rows of `stored_metadata` are kept.
     """
     wanted = problems.where("is_rewritable").select("id").distinct()
     groups = metadata.where(F.col("group_id").isNotNull()).select("id", F.col("group_id").alias("known_group"))

@@ -26,9 +26,8 @@ _TOGETHER_BYTES = 32 << 20
 
 
 def read_back(outcomes: DataFrame, /, *, cluster: Cluster, tables: Tables) -> DataFrame:
-    """The rows of written images (rows of `outcomes.OUTCOMES`), as rows of `STORED` with digests.
-
-    Executors read both rows of each image; they need `secrets_on_executors`.
+    """The rows of written images (rows of `outcomes.OUTCOMES`), as rows of `STORED` with digests. Executors read both
+    rows of each image; they need `secrets_on_executors`.
     """
     written = outcomes.where(F.col("stage") == WRITTEN).select("id", "bytes")
     return map_batches(written, task=partial(_read_batches, cluster=cluster, tables=tables), schema=STORED)

@@ -33,19 +33,13 @@ _LISTED = {"label", "or_label", "or_split", "path", "source"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Records:
-    """What is recorded of two tables.
+    """What is recorded of two tables."""
 
-    Attributes:
-        record: What they hold; None if no ingest has recorded it.
-        agreement: What their rows say about the numbers of classes; None unless classes are numbered by name.
-        classes: The table of classes.
-        rules: What follows for the comparison of rows.
-    """
-
-    record: TableRecord | None
+    record: TableRecord | None  # what they hold; None if no ingest has recorded it
+    # What their rows say about the numbers of classes; None unless classes are numbered by name.
     agreement: ClassAgreement | None
-    classes: TableName
-    rules: Rules
+    classes: TableName  # the table of classes
+    rules: Rules  # what follows for the comparison of rows
 
     def class_problems(self) -> dict[str, list[str]]:
         """The problems of the table of classes by kind, a line for each class."""

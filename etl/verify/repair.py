@@ -46,9 +46,8 @@ class Repaired:
 
 
 def delete_halves(control: Control, problems: DataFrame, *, plan: VerifyPlan) -> Repaired:
-    """Delete rows without a counterpart, and check that they are gone.
-
-    Each row is checked again just before. Raises `EtlError` if there are too many, which points to another cause.
+    """Delete rows without a counterpart, and check that they are gone. Each row is checked again just before. Raises
+    `EtlError` if there are too many, which points to another cause.
     """
     halves = problems.where(F.col("kind").isin(MISSING_BLOB, NO_METADATA)).select("kind", "id")
     rows = halves.limit(MOST_DELETED + 1).collect()
@@ -84,12 +83,10 @@ def delete_halves(control: Control, problems: DataFrame, *, plan: VerifyPlan) ->
 
 
 def still_rejected(suspects: DataFrame, *, plan: IngestPlan, listing: Listing) -> DataFrame:
-    """The ids of rows of `problems.rejected_before` that would still be rejected, as far as can be checked.
-
-    They are decoded completely, because the kind of check at the time of their rejection is unknown.
-    """
+    """The ids of rows of `problems.rejected_before` that would still be rejected, as far as can be checked."""
     order = WriteOrder(
         target=Nowhere(),
+        # completely, because the kind of check at the time of their rejection is unknown
         preparation=Preparation(check="full", recode=plan.recode, label_type=plan.source.label_type),
         labels={},
         in_turn=listing.access != "random",
@@ -111,10 +108,9 @@ def rewrite(
     expectation: Expectation,
     rules: Rules,
 ) -> Repaired:
-    """Write images with problems again from a source, read them back and compare them again. Runs Spark.
-
-    ``metadata`` has rows of `problems.stored_metadata`. Images that are rejected now are recorded in the quarantine
-    table and not repaired.
+    """Write images with problems again from a source, read them back and compare them again. Runs Spark. ``metadata``
+    has rows of `problems.stored_metadata`. Images that are rejected now are recorded in the quarantine table and not
+    repaired.
     """
     listing, counts = images.listing, images.counts
     spark = problems.sparkSession

@@ -67,20 +67,16 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitChanges:
-    """The changes of a split.
-
-    ``counts`` has their numbers by kind, ``changes`` the first 1,000, and ``unchecked`` what could not be verified.
-    ``sequence`` is the newest run when the split was made, and ``as_of`` the run whose images and labels it has.
-    """
+    """The changes of a split."""
 
     split: str
     metadata_table: str
     images: int
-    sequence: int | None
-    as_of: int | None
-    counts: dict[str, int]
-    changes: list[Change]
-    unchecked: list[str]
+    sequence: int | None  # the newest run when the split was made
+    as_of: int | None  # the run whose images and labels it has
+    counts: dict[str, int]  # by kind
+    changes: list[Change]  # the first 1,000
+    unchecked: list[str]  # what could not be verified
     seconds: float = field(compare=False)
 
     @property
@@ -107,18 +103,8 @@ class SplitChanges:
 
 
 def run(spark: SparkSession, *, address: str) -> SplitChanges:
-    """Find out what has changed of a split since it was made. Writes nothing.
-
-    Args:
-        spark: The session.
-        address: The split folder.
-
-    Returns:
-        The changes.
-
-    Raises:
-        EtlError: The tables of the split cannot be read.
-        FormatsError: There is no split.
+    """Find out what has changed of the split in a folder since it was made. Writes nothing. Raises `EtlError` if the
+    tables of the split cannot be read, and `FormatsError` if there is no split.
     """
     started = time.monotonic()
     try:

@@ -60,9 +60,8 @@ def run(spark: SparkSession, *, plan: VerifyPlan) -> VerifyReport:
 
 
 class Verification:
-    """One verification. Call `list_source`, `compare`, `repair` and `report`, in this order.
-
-    Persisted DataFrames are released when ``stack`` is closed.
+    """One verification. Call `list_source`, `compare`, `repair` and `report`, in this order. Persisted DataFrames are
+    released when ``stack`` is closed.
     """
 
     def __init__(self, spark: SparkSession, *, plan: VerifyPlan, stack: ExitStack) -> None:
@@ -83,9 +82,8 @@ class Verification:
         return MetadataTable.open(self._spark, self._control, self._plan.metadata_table, columns=self._plan.columns)
 
     def list_source(self) -> None:
-        """List the source, if there is one.
-
-        Raises `EtlError` if the tables hold other labels or another dataset, or if a repair could not write its images.
+        """List the source, if there is one. Raises `EtlError` if the tables hold other labels or another dataset, or if
+        a repair could not write its images.
         """
         plan = self._plan.ingest
         if plan is None:

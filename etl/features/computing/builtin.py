@@ -17,7 +17,7 @@ from schemas.features import FeatureView
 
 _CHANNELS = ("red", "green", "blue")
 _SIDE = 32  # of the copy for a perceptual hash, as in imagehash
-_LEAST_DETAIL = 2.0
+_LEAST_DETAIL = 2.0  # the least standard deviation of that copy, of 255
 
 
 def size(picture: Picture) -> dict[str, int]:
@@ -39,15 +39,14 @@ def brightness(picture: Picture) -> float:
 
 
 def sharpness(picture: Picture) -> float | None:
-    """The variance of the Laplacian of the gray values (Pech-Pacheco et al., 2000); None below 3 x 3 pixels.
-
-    The Laplacian is the sum of the four neighbors less four times the pixel, without the border. Blurred photographs
-    have values below about 100. The value depends on the size of the image.
+    """The variance of the Laplacian of the gray values (Pech-Pacheco et al., 2000); None below 3 x 3 pixels. Blurred
+    photographs have values below about 100. The value depends on the size of the image.
     """
     gray = np.asarray(picture.gray)
     height, width = gray.shape
     if min(height, width) < 3:
         return None
+    # the Laplacian: the sum of the four neighbors less four times the pixel, without the border
     flat = gray.astype(np.int16).ravel()  # whole rows at a time: the sums across a line's end are left out below
     sums = flat[: -2 * width] + flat[2 * width :]
     sums[1:] += flat[width : -width - 1]
@@ -66,15 +65,13 @@ def entropy(picture: Picture) -> float:
 
 
 def phash(picture: Picture) -> int | None:
-    """The perceptual hash, signed 64 bits (imagehash's ``phash``, most significant bit first).
-
-    It comes from the low frequencies of a small gray copy. None for images with almost no detail (the standard
-    deviation of the copy's gray values is below 2 of 255): all empty pages look alike, which means nothing.
+    """The perceptual hash, signed 64 bits (imagehash's ``phash``, most significant bit first), from the low frequencies
+    of a small gray copy; None for images with almost no detail.
     """
     import imagehash
 
     small = picture.gray.resize((_SIDE, _SIDE), Image.Resampling.LANCZOS, reducing_gap=3.0)
-    if np.asarray(small).std() < _LEAST_DETAIL:
+    if np.asarray(small).std() < _LEAST_DETAIL:  # all empty pages look alike, which means nothing
         return None
     return int.from_bytes(np.packbits(imagehash.phash(small).hash).tobytes(), "big", signed=True)
 

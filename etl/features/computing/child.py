@@ -27,12 +27,9 @@ Found = tuple[list[Any] | None, str]
 
 
 class Child:
-    """Computes the values of a view in a child process. Close it when it is no longer used.
-
-    Args:
-        view: The view, whose source is not built in.
-        timeout: Seconds for an image, or for a list of images if the function takes lists.
-        model: The copy of an ONNX model on this machine; None for Python functions.
+    """Computes the values of a view, whose source is not built in, in a child process. Close it when it is no longer
+    used. ``timeout`` is in seconds, for an image or a list of images. ``model`` is the copy of an ONNX model on this
+    machine.
     """
 
     def __init__(self, view: FeatureView, *, timeout: float, model: str | None = None) -> None:
@@ -44,16 +41,8 @@ class Child:
         self._takes_lists = False
 
     def values(self, images: Sequence[bytes]) -> list[Found]:
-        """Compute the values of images.
-
-        Args:
-            images: The encoded images.
-
-        Returns:
-            For each image, the value of each field as it is stored and ``""``, or None and why there is none.
-
-        Raises:
-            FunctionError: The function cannot be loaded.
+        """For each encoded image, the value of each field as it is stored and ``""``, or None and why there is none.
+        Raises `FunctionError` if the function cannot be loaded.
         """
         found: list[Found] = []
         while len(found) < len(images):
@@ -63,16 +52,8 @@ class Child:
         return found
 
     def fields(self, image: bytes) -> tuple[dict[str, str] | None, str]:
-        """Infer the fields of the view from its value of an image.
-
-        Args:
-            image: The encoded image.
-
-        Returns:
-            The type of each field, by name, and ``""``; or None and why there is none.
-
-        Raises:
-            FunctionError: The function cannot be loaded.
+        """The type of each field by name, inferred from the value of an encoded image, and ``""``; or None and why
+        there is none. Raises `FunctionError` if the function cannot be loaded.
         """
         self._start()
         found: tuple[dict[str, str] | None, str] = self._exchange(image)
@@ -139,13 +120,7 @@ class Child:
 
 
 def serve(connection: Connection, view: FeatureView, model: str | None = None) -> None:
-    """Run in the child: say whether the function takes lists, or why it cannot be loaded; then answer lists of images.
-
-    Args:
-        connection: To the task.
-        view: The view to compute.
-        model: The copy of an ONNX model on this machine; None for Python functions.
-    """
+    """Run in the child: say whether the function takes lists, or why it cannot be loaded; then answer questions."""
     sys.stdout = sys.stderr  # Spark reads the worker's standard output
     try:
         function = _loaded(view, model)

@@ -66,17 +66,9 @@ class Function:
     takes_lists: bool
 
     def values(self, pictures: Sequence[Picture]) -> list[Any]:
-        """Compute the values of images.
-
-        Args:
-            pictures: The images; more than one only if the function takes lists.
-
-        Returns:
-            A value for each image.
-
-        Raises:
-            RejectedError: An image cannot be decoded.
-            ValueMismatchError: The function returned no list of that length.
+        """The values of images, of which there is more than one only if the function takes lists. Raises
+        `RejectedError` if an image cannot be decoded, and `ValueMismatchError` if the function returns no list of that
+        length.
         """
         images = list(map(_IMAGE_AS[self.takes], pictures))
         if not self.takes_lists:
@@ -89,16 +81,8 @@ class Function:
 
 
 def load(source: Builtin | Python) -> Function:
-    """Load a function by a view's source.
-
-    Args:
-        source: The source.
-
-    Returns:
-        The function.
-
-    Raises:
-        FunctionError: There is no such function, its annotations do not say what it takes, or a package is missing.
+    """Load the function of a view's source. Raises `FunctionError` if there is none, its annotations do not say what it
+    takes, or a package is missing.
     """
     if isinstance(source, Builtin):
         view = builtin.VIEWS[source.name]
@@ -112,9 +96,8 @@ def load(source: Builtin | Python) -> Function:
 
 
 def digest_of(source: Python) -> str:
-    """The SHA-256 of what makes a Python function's values, in hexadecimal. Raises `FunctionError`.
-
-    That is the source text of its module and, if it takes pixels, the version of the decoder.
+    """The SHA-256, in hexadecimal, of what makes a Python function's values: the source text of its module and, if it
+    takes pixels, the version of the decoder. Raises `FunctionError`.
     """
     function = _annotated(source)
     decoder = "" if function.takes == "bytes" else DECODER
@@ -159,17 +142,8 @@ def _annotated(source: Python) -> Function:
 
 
 def fields_of(name: str, value: Any) -> dict[str, str]:
-    """Infer the fields of a view from a value.
-
-    Args:
-        name: The name of the view.
-        value: What its function returned for an image.
-
-    Returns:
-        The type of each field, by name.
-
-    Raises:
-        ValueMismatchError: The value is nothing that can be stored.
+    """The type of each field of a view by name, from the value that its function returned for an image. Raises
+    `ValueMismatchError` for a value that cannot be stored.
     """
     if isinstance(value, Mapping):
         if not value or not all(isinstance(key, str) for key in value):
@@ -205,17 +179,8 @@ def _vector(value: Any) -> "np.ndarray[Any, Any] | None":
 
 
 def row_of(view: FeatureView, value: Any) -> list[Any]:
-    """The value of each field of a view, as it is stored.
-
-    Args:
-        view: The view.
-        value: What its function returned for an image.
-
-    Returns:
-        Values in the order of the fields; vectors as bytes of little-endian float32 numbers.
-
-    Raises:
-        ValueMismatchError: The value does not have these fields, with these types.
+    """The value of each field of a view as it is stored, in order; vectors as bytes of little-endian float32 numbers.
+    Raises `ValueMismatchError` for a value that does not have these fields, with these types.
     """
     if value is None:
         return [None] * len(view.fields)
@@ -263,15 +228,8 @@ def _shown(value: Any) -> str:
 
 
 def computed(view: FeatureView, function: Function, pictures: Sequence[Picture]) -> list[tuple[list[Any] | None, str]]:
-    """Compute and check the values of images. If a list fails, its images are computed one by one.
-
-    Args:
-        view: The view.
-        function: Its function.
-        pictures: The images.
-
-    Returns:
-        For each image, the value of each field as it is stored and ``""``, or None and why there is none.
+    """For each image, the value of each field as it is stored and ``""``, or None and why there is none. If a list
+    fails, its images are computed one by one.
     """
     if function.takes_lists and len(pictures) > 1:
         try:

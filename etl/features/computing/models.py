@@ -73,18 +73,8 @@ def digest_of_model(file: str) -> str:
 
 
 def send(spark: SparkSession, file: str, *, digest: str) -> str:
-    """Send a model to all executors, under a name that `sent` finds.
-
-    Args:
-        spark: The session.
-        file: The model.
-        digest: Its `digest_of_model`.
-
-    Returns:
-        The copy on the driver.
-
-    Raises:
-        FunctionError: The file cannot be read, or has changed since its digest was computed.
+    """Send a model, of this `digest_of_model`, to all executors, under a name that `sent` finds; returns the copy on
+    the driver. Raises `FunctionError` if the file cannot be read or has changed.
     """
     folder = Path(SparkFiles.getRootDirectory()) / "models"
     folder.mkdir(exist_ok=True)
@@ -113,18 +103,8 @@ def _name(digest: str) -> str:
 
 
 def load_model(path: str, *, source: Onnx, digest: str) -> Function:
-    """Load a model as a function that takes lists of images.
-
-    Args:
-        path: The file on this machine.
-        source: The view's source, whose file is named in messages.
-        digest: The `digest_of_model` that the file must have.
-
-    Returns:
-        The function.
-
-    Raises:
-        FunctionError: onnxruntime is not installed, or the file is no such model.
+    """Load a model, which must have this `digest_of_model`, as a function that takes lists of images. Messages name the
+    file of ``source``. Raises `FunctionError` if onnxruntime is not installed, or the file is no such model.
     """
     if find_spec("onnxruntime") is None:
         raise FunctionError(

@@ -81,9 +81,8 @@ class _Value(NamedTuple):
 
 
 def compute_features(batches: Iterable[pa.RecordBatch], *, order: FeatureOrder) -> Iterator[pa.RecordBatch]:
-    """Compute and write the missing values of images: takes `ROWS`, yields `COUNTS`.
-
-    Raises `UnreachableError`, `TableError`, `FunctionError`.
+    """Compute and write the missing values of images: takes `ROWS`, yields `COUNTS`. Raises `UnreachableError`,
+    `TableError`, `FunctionError`.
     """
     images = (_Image(*row) for row in rows_of(batches))
     chunks = bounded(images, most=BATCH, most_bytes=_CHUNK_BYTES, size=lambda image: image.size or 0)

@@ -49,19 +49,9 @@ def has_index(control: Control, view: FeatureView, *, metadata: TableName) -> bo
 
 
 def update_index(spark: SparkSession, control: Control, view: FeatureView, *, metadata: TableName) -> int:
-    """Bring the vector index of a view up to date with its values; create it if there is none. Runs Spark.
-
-    Args:
-        spark: The session.
-        control: The session for queries.
-        view: The view. Vectors of length 0 are not indexed, because they have no direction.
-        metadata: The metadata table.
-
-    Returns:
-        The number of vectors that were written.
-
-    Raises:
-        FunctionError: The values of the view are no vectors.
+    """Bring the vector index of a view up to date with its values; create it if there is none. Runs Spark; returns the
+    number of vectors that were written. Vectors of length 0 are not indexed, because they have no direction. Raises
+    `FunctionError` if the values of the view are no vectors.
     """
     field, length = check_vector(view)
     table, values = view.index_table_of(metadata), view.table_of(metadata)

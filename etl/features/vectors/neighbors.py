@@ -62,25 +62,11 @@ def find_neighbors(
     exact: bool = False,
     columns: Columns | None = None,
 ) -> Neighbors:
-    """Find the images whose vectors point most nearly in the direction of an image's.
-
-    Images without a value of the bytes that they have now are not found, nor are those that were removed.
-
-    Args:
-        control: The session.
-        image: The id of the image.
-        metadata: The metadata table.
-        view: The view; without a version, the newest one with values.
-        count: The number of neighbors, up to `MOST`.
-        exact: Whether to read all vectors instead of the index.
-        columns: The names of the columns of the metadata table, if they are not the usual ones.
-
-    Returns:
-        Up to ``count`` neighbors, without the image itself.
-
-    Raises:
-        TableError: There is no such image, view or index.
-        FunctionError: The values of the view are no vectors.
+    """Find up to ``count`` images, at most `MOST`, whose vectors point most nearly in the direction of an image's,
+    without the image itself: through the index, or if ``exact``, from all vectors. Without a version, ``view`` is the
+    newest one with values. Images without a value of the bytes that they have now are not found, nor are those that
+    were removed. Raises `TableError` if there is no such image, view or index, and `FunctionError` if the values of the
+    view are no vectors.
     """
     if not 1 <= count <= MOST:
         raise TableError(f"Wanted 1 to {MOST} neighbors. Found: {count}")
