@@ -9,7 +9,7 @@ from benchmarks.features.fixture import id_of, numbers, seconds_of, spark_sessio
 from benchmarks.harness.figures import Figures
 from benchmarks.harness.pairs import in_turn
 from benchmarks.harness.results import Row, tell
-from etl.features.history import point_in_time
+from etl.features.history import KnownValues, points_in_time
 
 RUNS = 5
 """The values of an image: one of each of the runs 10, 20, ..."""
@@ -40,7 +40,8 @@ def rows_of_joins(folder: Path, figures: Figures, *, requests: int, values: int,
         between = wanted.withColumn("sequence", F.col("sequence") + _STEP // 2)
 
         def measure_ours() -> float:
-            return seconds_of(lambda: _check(point_in_time(between, values=stored, fields=["value"]), requests))
+            known = [KnownValues(stored, ["value"])]
+            return seconds_of(lambda: _check(points_in_time(between, views=known), requests))
 
         def measure_join() -> float:
             return seconds_of(lambda: _check(wanted.join(stored, on=["id", "sequence"], how="left"), requests))

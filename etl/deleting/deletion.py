@@ -9,8 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from etl.cassandra.control import Control, check_columns
-from etl.columns import exact_names
-from etl.deleting.caches import clean_cache
+from etl.columns import column, exact_names, ours
 from etl.deleting.choosing import Chosen, choose
 from etl.deleting.holders import Holder, check_holders, find_holders, find_models
 from etl.deleting.plan import DeletePlan
@@ -19,6 +18,9 @@ from etl.errors import ConflictError, EtlError, SourceError, TableError
 from etl.frames import kept
 from etl.ingest.stale_rows import UNCONFIRMED_SHARE
 from etl.secrets import secrets_on_executors
+from etl.splits.metadata import cache_folder, publish_cache, read_cache, summed_by_file
+from etl.splits.metadata_reading import checked
+from etl.splits.plan import SplitPlan
 from etl.tables.metadata_table import MetadataTable
 from etl.tables.removal import Removal, check_removed, record, remove, value_tables
 from etl.tables.runs import recorded_runs
@@ -44,7 +46,7 @@ def run(spark: SparkSession, *, plan: DeletePlan) -> DeleteReport:
         check_count(found.images if found.unrecorded else 0, of=found.of, plan=plan)
         table = found.table
         control, metadata = table.control, table.name
-        caches = {address: clean_cache(spark, address, ids=found.ids, plan=plan) for address in plan.caches}
+        caches = {address: _clean_cache(spark, address, ids=found.ids, plan=plan) for address in plan.caches}
         run = take_lone_run(control, table=metadata, key=plan.columns.id, kind="delete", dataset=table.dataset)
         log.info("this is %s", run)
         removal = Removal.begin(control, data=plan.data_table, metadata=metadata, columns=plan.columns, run=run)
@@ -150,6 +152,29 @@ def check_count(images: int, *, of: int, plan: DeletePlan) -> None:
 def needs_confirmation(images: int, *, of: int) -> bool:
     """Whether this number of images, of so many in the table, is deleted only if it is confirmed."""
     return images > UNCONFIRMED_SHARE * of
+
+
+def _clean_cache(spark: SparkSession, address: str, *, ids: DataFrame, plan: DeletePlan) -> int:
+    """Write a metadata cache again without the images of these ids (16 bytes each); returns how many it had. Runs
+    Spark. Raises `TableError` if there is no cache of the plan's tables, it is damaged, or nothing would be left of it,
+    and `OutputExistsError` if the folder has other files.
+    """
+    of = SplitPlan(
+        data_table=plan.data_table, metadata_table=plan.metadata_table, metadata_in=address, columns=plan.columns
+    )
+    metadata = checked(read_cache(spark, address, plan=of))
+    gone = metadata.rows.join(ids, on="id", how="left_semi").count()
+    if not gone:
+        return 0
+    left = metadata.rows.join(ids, on="id", how="left_anti").select(*map(column, metadata.rows.columns))
+    with cache_folder(address, overwrite=True) as output:
+        aside = output.aside("rows")
+        left.write.option("compression", "zstd").parquet(aside)
+        found = summed_by_file(spark.read.parquet(aside))
+        if not found:
+            raise TableError(f"Wanted other images in the metadata cache {address}. Found: none. Remove the folder.")
+        publish_cache(output, metadata, summed=found)
+    return gone
 
 
 def _check_alone(found: _Found, *, run: Run) -> None:

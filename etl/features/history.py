@@ -21,15 +21,6 @@ def known_at(values: DataFrame, /, *, sequence: int | None = None) -> DataFrame:
     return counted.groupBy("id").agg(newest).select("newest.*")
 
 
-def point_in_time(
-    requests: DataFrame, /, *, values: DataFrame, fields: Sequence[str], ttl: int | None = None
-) -> DataFrame:
-    """Add to each request the ``fields`` of the values that were known then, as `points_in_time` does for several
-    views.
-    """
-    return requests.transform(points_in_time, views=[KnownValues(values, fields, ttl)])
-
-
 @dataclass(frozen=True, slots=True)
 class KnownValues:
     """The values of a view, several rows for an image; the fields to take from it; and its ttl in seconds."""

@@ -9,7 +9,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from etl.features.history import known_at, point_in_time
+from etl.features.history import KnownValues, known_at, points_in_time
 from etl.tables.earlier import CURRENT, EARLIER, REPLACED, THEN, metadata_as_of, states_at
 from schemas import Columns
 from tests.support.spark_rows import rows_of
@@ -55,12 +55,14 @@ def test_each_request_gets_what_was_known_then(
     by_run = rows_of(
         spark, [(name, run, n) for n, (name, run) in enumerate(requests)], "id BINARY, sequence BIGINT, n INT"
     )
-    found = by_run.transform(point_in_time, values=stored, fields=["score"]).select("n", "score").collect()
+    found = by_run.transform(points_in_time, views=[KnownValues(stored, ["score"])]).select("n", "score").collect()
     assert ordered(found) == ordered((n, known(values, *one)) for n, one in enumerate(requests))
     by_time = rows_of(
         spark, [(name, time_of(run), n) for n, (name, run) in enumerate(requests)], "id BINARY, at TIMESTAMP, n INT"
     )
-    found = by_time.transform(point_in_time, values=stored, fields=["score"], ttl=ttl).select("n", "score").collect()
+    found = (
+        by_time.transform(points_in_time, views=[KnownValues(stored, ["score"], ttl)]).select("n", "score").collect()
+    )
     assert ordered(found) == ordered((n, known(values, *one, ttl=ttl)) for n, one in enumerate(requests))
 
 
