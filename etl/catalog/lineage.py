@@ -14,9 +14,10 @@ from typing import Any
 
 from etl.cassandra import registry
 from etl.cassandra.control import Control, check_columns
-from etl.cassandra.registry import FEATURE_VIEW, LABEL_VIEW, MODEL, SHARD_SET, SPLIT, registered_views
+from etl.cassandra.registry import FEATURE_VIEW, LABEL_VIEW, MODEL, SHARD_SET, SPLIT
 from etl.catalog.products import Product
 from etl.errors import TableError
+from etl.labels.versions import labels_of_image
 from etl.tables.metadata_table import history_in, is_deleted
 from etl.tables.runs import RecordedRun, recorded_runs
 from etl.tables.table_records import dataset_of, record_of
@@ -26,7 +27,6 @@ from formats.stores.storage import Storage
 from schemas import SchemaError, TableName, image_id
 from schemas.shards import NAME as SHARD_MANIFEST
 from schemas.shards import ShardManifest
-from schemas.tables import label_bucket
 
 IMAGE, TABLE, RUN, FILES = "image", "table", "run", "files"
 
@@ -164,7 +164,7 @@ class Tracer:
         subject = Node(
             IMAGE,
             str(image_id),
-            details=_of_image(rows[0], metadata) | self._labels(metadata, image_id)
+            details=_of_image(rows[0], metadata) | labels_of_image(self._control, metadata, image_id)
             if rows
             else _of_past(history, metadata),
         )
@@ -198,19 +198,6 @@ class Tracer:
             if self._control.execute(query, (one,)) or self._history(metadata, one):
                 return one
         return None
-
-    def _labels(self, metadata: TableName, image_id: uuid.UUID) -> dict[str, Any]:
-        """The label of an image in each label view that has one, by the version that it comes from."""
-        found: dict[str, tuple[str, int]] = {}
-        kind = registry.label_views_of(metadata)
-        for view in registered_views(self._control, keyspace=self._keyspace, kind=kind):  # the newest version first
-            values = view.table_of(metadata)
-            if view.name not in found and self._control.columns(values) is not None:
-                query = f'SELECT "{view.column}" AS label FROM {values.quoted} WHERE bucket = ? AND id = ?'
-                for row in self._control.execute(query, (label_bucket(image_id), image_id)):
-                    if row.label is not None:
-                        found[view.name] = (view.title, row.label)
-        return dict(found.values())
 
     def _of_kind(self, kind: str) -> Iterator[_Made]:
         return (made for made in self._made if made.kind == kind)

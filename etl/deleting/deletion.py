@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from etl.cassandra.control import Control, check_columns
-from etl.columns import column, exact_names, ours
+from etl.columns import column, exact_names
 from etl.deleting.choosing import Chosen, choose
 from etl.deleting.holders import Holder, check_holders, find_holders, find_models
 from etl.deleting.plan import DeletePlan

@@ -4,6 +4,7 @@ All versions of a label view are columns of one table. A version has the labels 
 file names; other images keep the label of the version before, and at last that of the metadata table.
 """
 
+import uuid
 from collections.abc import Sequence
 
 from pyspark.sql import DataFrame
@@ -18,7 +19,7 @@ from etl.frames import small_table
 from etl.tables.metadata_table import MetadataTable
 from schemas import Columns, TableName
 from schemas.features import FeatureView, ViewName
-from schemas.tables import DELETED, PRUNED
+from schemas.tables import DELETED, PRUNED, label_bucket
 
 
 def label_views(control: Control, metadata: TableName, *, name: str | None = None) -> list[FeatureView]:
@@ -60,6 +61,19 @@ def versions_of(
             f"Wanted the labels {view} of {metadata}{then}. Found: {there}. jobs/relabel.py adds versions."
         )
     return found
+
+
+def labels_of_image(control: Control, metadata: TableName, image: uuid.UUID) -> dict[str, int]:
+    """The label of an image in each label view that has one, by the title of the version that it comes from."""
+    found: dict[str, tuple[str, int]] = {}
+    for view in label_views(control, metadata):  # the newest version first
+        values = view.table_of(metadata)
+        if view.name not in found and control.columns(values) is not None:
+            query = f'SELECT "{view.column}" AS label FROM {values.quoted} WHERE bucket = ? AND id = ?'
+            for row in control.execute(query, (label_bucket(image), image)):
+                if row.label is not None:
+                    found[view.name] = (view.title, row.label)
+    return dict(found.values())
 
 
 def with_labels(

@@ -47,7 +47,7 @@ ROOMS = {
         "labels": {"cassandra", "sources", "tables"},
         "verify": {"cassandra", "ingest", "labels", "sources", "splits", "tables"},
         "features": {"cassandra", "ingest", "labels", "pictures", "tables", "writing"},
-        "catalog": {"cassandra", "features", "tables"},
+        "catalog": {"cassandra", "features", "labels", "tables"},
         "splits": {"cassandra", "features", "labels", "tables", "writing"},
         "deleting": {"cassandra", "features", "ingest", "splits", "tables"},
         "shards": {"cassandra", "features", "ingest", "pictures", "sources", "splits", "tables"},
