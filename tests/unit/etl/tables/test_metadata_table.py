@@ -1,20 +1,19 @@
 """Facts of a metadata table that need no table."""
 
-import pytest
-
-from etl.tables.metadata_table import is_deleted
+from etl.tables.metadata_table import is_deleted, label_type_of
 from schemas.tables import DELETED, PRUNED
 
 
-@pytest.mark.parametrize(
-    ("since", "kind", "deleted"),
-    [
-        (0, DELETED, True),  # it has no row
-        (4, DELETED, True),  # the deletion was interrupted
-        (6, DELETED, False),  # it was ingested again
-        (0, PRUNED, False),
-        (4, PRUNED, False),
-    ],
-)
-def test_an_image_is_deleted_until_it_comes_back(since: int, kind: str, deleted: bool) -> None:
-    assert is_deleted(since, kind=kind, until=5) == deleted
+def test_an_image_is_deleted_until_it_comes_back() -> None:
+    found = {(since, kind): is_deleted(since, kind=kind, until=5) for since in (0, 4, 6) for kind in (DELETED, PRUNED)}
+    assert [key for key, deleted in found.items() if deleted] == [(0, DELETED), (4, DELETED)]
+
+
+def test_columns_say_of_which_type_labels_are() -> None:
+    assert [label_type_of(kind, ["label"]) for kind in (None, "int", "bigint", "blob")] == [
+        "none",
+        "int",
+        "int",
+        "blob",
+    ]
+    assert [label_type_of(kind, ["label", "labels"]) for kind in (None, "int", "blob")] == ["none", "int", "multi"]
