@@ -62,6 +62,7 @@ import typing
 from loader.adapters.iterators import ClassificationIterator, GenericIterator
 from loader.batch import Batch, Skipped
 from loader.cassandra.access import Access
+from loader.cassandra.cluster import Cluster
 from loader.errors import (
     AccessError,
     ClosedError,
@@ -103,6 +104,7 @@ __all__ = [
     "CassandraSource",
     "ClassificationIterator",
     "ClosedError",
+    "Cluster",
     "DecodeError",
     "DeletedImageError",
     "DeliveryError",
@@ -143,10 +145,10 @@ def _table(split: Split, /, **options: typing.Any) -> "pyarrow.Table":
     return arrow_table(split, **options)
 
 
-def _sheet(split: Split, which: typing.Any, /, **where: typing.Any) -> "PIL.Image.Image":
+def _sheet(split: Split, *which: typing.Any) -> "PIL.Image.Image":
     from loader.adapters.split_sheet import sheet_of_split  # needs Pillow
 
-    return sheet_of_split(split, which, **where)
+    return sheet_of_split(split, *which)
 
 
 Split.views = _Views(table=_table, sheet=_sheet)

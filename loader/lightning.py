@@ -50,6 +50,7 @@ class ClassificationData(lightning.LightningDataModule):
         batch_size: Images of a batch on one rank.
         size: The height and width of the images in pixels.
         seed: The seed of the order.
+        cluster: Passed to ``train`` and ``val``, if it is not filled in there.
         **options: Other arguments of `loader.ClassificationIterator`.
     """
 
@@ -61,11 +62,13 @@ class ClassificationData(lightning.LightningDataModule):
         batch_size: int,
         size: int,
         seed: int = 0,
+        cluster: loader.Cluster | None = None,
         **options: Any,
     ) -> None:
         super().__init__()
         self._make = {"train": partial(train, last_batch_policy="DROP"), "val": partial(val, shuffle=False)}
-        self._usual = {"batch_size": batch_size, "seed": seed}
+        self._usual: dict[str, Any] = {"batch_size": batch_size, "seed": seed}
+        self._usual |= {} if cluster is None else {"cluster": cluster}
         self._options: dict[str, Any] = {"size": size, **options}
         self._sources: dict[str, loader.Source] = {}
         self._made: dict[str, loader.ClassificationIterator] = {}

@@ -2,9 +2,9 @@
 
 import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypedDict, Unpack
 from uuid import UUID
 
 from numpy.typing import NDArray
@@ -24,9 +24,23 @@ from loader.ranks import check_detected, ranks
 from loader.splits import Split
 
 
+class GivenOptions(TypedDict):
+    """The options that every source has, as callers give them. `Source` explains them."""
+
+    batch_size: int
+    rank: int | None
+    world_size: int | None
+    seed: int
+    shuffle: bool
+    last_batch_policy: LastBatchPolicy
+    memory_budget: int
+    timeout: float
+    max_in_flight: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The options that every source has, checked. `Source` explains them."""
+    """The same, checked, with detected ranks if none were given."""
 
     batch_size: int
     rank: int
@@ -39,23 +53,34 @@ class Options:
     max_in_flight: int
 
     @classmethod
-    def checked(cls, *, rank: int | None, world_size: int | None, shuffle: bool, **given: Any) -> Self:
-        """Check options as callers give them; ranks are detected unless both are given. Raises `OptionError`."""
-        check_bools(shuffle=shuffle)
-        rank, world_size = ranks(rank, world_size)
-        checked = {
-            "batch_size": check_int("batch_size", given["batch_size"]),
-            "seed": check_int("seed", given["seed"]),
-            "memory_budget": check_int("memory_budget", given["memory_budget"], 1),
-            "timeout": check_seconds("timeout", given["timeout"]),
-            "max_in_flight": check_int("max_in_flight", given["max_in_flight"], 1),
-        }
-        return cls(rank=rank, world_size=world_size, shuffle=shuffle, **(given | checked))
+    def checked(cls, **given: Unpack[GivenOptions]) -> Self:
+        """Check options. The plan checks ``last_batch_policy``. Raises `OptionError`."""
+        check_bools(shuffle=given["shuffle"])
+        rank, world_size = ranks(given["rank"], given["world_size"])
+        return cls(
+            batch_size=check_int("batch_size", given["batch_size"]),
+            rank=rank,
+            world_size=world_size,
+            seed=check_int("seed", given["seed"]),
+            shuffle=given["shuffle"],
+            last_batch_policy=given["last_batch_policy"],
+            memory_budget=check_int("memory_budget", given["memory_budget"], 1),
+            timeout=check_seconds("timeout", given["timeout"]),
+            max_in_flight=check_int("max_in_flight", given["max_in_flight"], 1),
+        )
 
-    def of_the_order(self) -> dict[str, Any]:
-        """The options that decide which sample comes when."""
-        names = ("batch_size", "rank", "world_size", "seed", "shuffle", "last_batch_policy")
-        return {name: getattr(self, name) for name in names}
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """What a source is put together from, and what follows from that."""
+
+    plan: Plan  # which sample comes when
+    engine: Engine  # how bytes are read; it must not hold the source, which would then never be garbage-collected
+    batch_of: Callable[..., Batch]  # makes a batch of what the engine's streams give, and the epoch
+    metadata: tuple[str, ...] = ()  # the metadata columns of the batches
+    features: Mapping[str, NDArray[Any]] = field(default_factory=dict)  # by name, the values by position
+    in_order: bool = True  # whether batches come in the order of the plan
+    max_missing: float = 0.0  # the share of an epoch that may be missing
 
 
 class Source:
@@ -100,16 +125,10 @@ class Source:
 
     Args:
         split: What is read.
-        plan: Which sample comes when.
-        engine: How bytes are read. It must not hold the source, which would then never be garbage-collected.
-        batch_of: Makes a `Batch` of what the engine's streams give, and the epoch.
+        parts: What the source is put together from.
         options: The options, checked.
         has_detected_ranks: Whether the ranks in ``options`` were detected.
-        remake: Makes the same source again, except for the options that it is called with.
-        metadata: The metadata columns of the batches.
-        features: The features of the batches: their values by position, by name.
-        in_order: Whether batches come in the order of the plan.
-        max_missing: The share of an epoch that may be missing, from 0 to 1.
+        remake: Makes the same source again, with the options that it is called with.
         where: What `repr` shows of the store.
 
     Raises:
@@ -119,42 +138,35 @@ class Source:
     def __init__(
         self,
         split: Split,
-        plan: Plan,
-        engine: Engine,
-        batch_of: Callable[..., Batch],
-        *,
+        parts: Parts,
         options: Options,
+        *,
         has_detected_ranks: bool,
         remake: Callable[..., Self],
-        metadata: tuple[str, ...] = (),
-        features: Mapping[str, NDArray[Any]] | None = None,
-        in_order: bool = True,
-        max_missing: float = 0.0,
         where: str = "",
     ) -> None:
         self.split, self.options = split, options
-        self.metadata, self.in_order = metadata, in_order
-        self.features = features or {}
-        self._readers, self._marks = Readers(plan), Marks()
+        self.metadata, self.features, self.in_order = parts.metadata, parts.features, parts.in_order
+        self._readers, self._marks = Readers(parts.plan), Marks()
         self.skipped: list[Skipped] = []
-        self._engine, self._batch_of, self._remake = engine, batch_of, remake
-        self._max_missing, self._where = max_missing, where
+        self._engine, self._batch_of, self._max_missing = parts.engine, parts.batch_of, parts.max_missing
+        self._remake, self._where = remake, where
         self._has_detected_ranks = has_detected_ranks
         self._ahead = Ahead()
         # Runs when the source is garbage-collected, and at the end of the process at the latest.
-        self._closing = weakref.finalize(self, engine.close)
+        self._closing = weakref.finalize(self, parts.engine.close)
 
     def __reduce__(self) -> tuple[Any, ...]:
         self._check_ranks()  # a spawned worker has no torch.distributed to compare with
         state = None if self.plan.loaded is None else self.plan.loaded.to_dict()
-        return _again, (self._remake, {}, state, self._has_detected_ranks, self._engine.is_closed)
+        return _again, (self._remake, self.options, state, self._has_detected_ranks, self._engine.is_closed)
 
     def again(self, **changes: Any) -> Self:
         """A source that has not begun, with the same options except for the changes, and with the state that is loaded
         now. That of a closed source is closed.
         """
-        _, (remake, _, *more) = self.__reduce__()
-        made: Self = _again(remake, changes, *more)
+        _, (remake, options, *more) = self.__reduce__()
+        made: Self = _again(remake, replace(options, **changes), *more)
         return made
 
     def __repr__(self) -> str:
@@ -523,12 +535,12 @@ def _epochs(plan: Plan, epoch: int, is_followed: bool, offset: int, every: int) 
 
 def _again(
     remake: Callable[..., Source],
-    changes: Mapping[str, Any],
+    options: Options,
     state: Mapping[str, Any] | None,
     is_detected: bool,
     is_closed: bool = False,
 ) -> Any:
-    source = remake(**changes)
+    source = remake(**vars(options))
     source._has_detected_ranks = is_detected
     if state is not None:
         source.load_state_dict(state)

@@ -4,20 +4,18 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Unpack, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loader.batch import Batch
-from loader.cassandra.access import Access
-from loader.cassandra.clients import ClientName
-from loader.cassandra.cluster import Cluster
-from loader.cassandra.target import Consistency
+from loader.cassandra.clients import readers_of
+from loader.cassandra.cluster import Cluster, ClusterOptions, cluster_of
 from loader.errors import OptionError
 from loader.folder.files import FileFetcher
 from loader.folder.folders import Folder
-from loader.options import check_bools, check_choice, check_int, check_share
+from loader.options import check_bools, check_choice, check_int, check_names, check_share
 from loader.order.permutation import LastBatchPolicy
 from loader.order.schedule import Schedule
 from loader.prefetch.engine import FetchEngine
@@ -30,7 +28,7 @@ from loader.shards.shard_batches import ShardBatches
 from loader.shards.shard_schedule import ShardSchedule
 from loader.shards.shard_set import TIMEOUT_SECONDS, Shards
 from loader.shards.shard_stream import ShardEngine
-from loader.source import Options, Source
+from loader.source import Options, Parts, Source
 from loader.splits import Split
 
 _MIXED_BYTES = 200_000_000
@@ -40,21 +38,11 @@ _LEAST_MIX, _MOST_MIX = 8, 1024
 class CassandraSource(Source):
     """Batches of a split on one rank, read ahead from Cassandra.
 
-    `Source` explains order, ranks, policies and failures.
-
-    acsylla reads more than twice as many images a second as cassandra-driver, but its wheel bundles OpenSSL 1.1.1k,
-    which the security updates of your system do not replace. The driver uses Python's OpenSSL. So the default client is
-    acsylla without TLS and cassandra-driver with TLS, or the other one if that is not installed.
-
-    LOCAL_QUORUM finds what the last ingest (also with ``--overwrite``) or repair wrote. LOCAL_ONE costs the servers
-    less, but a replica that missed a write returns old bytes. With one copy of each row both are the same. If the
-    writer is in another datacenter, use QUORUM.
+    `Source` explains order, ranks, policies and failures; `Cluster` explains clients and consistency.
 
     Args:
         split: What `open_split` or `open_rows` returned.
-        hosts: Contact points: a name or address, or a list of them, without ports. By default the Cassandra that
-            ``imagestrata up`` started.
-        port: Cassandra's port, by default 9042, or that of this Cassandra.
+        cluster: The Cassandra to read from, by default the one that ``imagestrata up`` started.
         batch_size: Samples of a batch on this rank.
         rank: The number of this rank, from 0. Give both ``rank`` and ``world_size``, or neither.
         world_size: The number of ranks.
@@ -69,14 +57,7 @@ class CassandraSource(Source):
         memory_budget: Bytes that may be read ahead and in flight.
         timeout: Seconds after which the read of an image fails.
         max_in_flight: An upper limit for the number of reads in flight, which follows from measurements.
-        connections: Connections to each node; by default they follow from the measured round trip and rate.
-        client: "acsylla" or "cassandra-driver".
-        username: The user to log in as. What you do not give comes from the environment: `Access.from_environment`.
-        password: The user's password.
-        access: Everything about access and TLS, instead of ``username`` and ``password``; with a bundle, instead of
-            ``hosts``, too.
-        datacenter: The datacenter to read from, by default that of the first contact point that answers.
-        consistency: How many replicas answer a read, in CQL's words.
+        **where: The arguments of `Cluster`, such as ``hosts``, instead of ``cluster``.
 
     Raises:
         OptionError: An option is out of its range. Reading raises `UnreachableError`, `AccessError`, `TableError`,
@@ -87,8 +68,7 @@ class CassandraSource(Source):
         self,
         split: Split,
         *,
-        hosts: str | Sequence[str] | None = None,
-        port: int | None = None,
+        cluster: Cluster | None = None,
         batch_size: int,
         rank: int | None = None,
         world_size: int | None = None,
@@ -103,13 +83,7 @@ class CassandraSource(Source):
         memory_budget: int = 256_000_000,
         timeout: float = 60.0,
         max_in_flight: int = 4096,
-        connections: int | None = None,
-        client: ClientName | None = None,
-        username: str | None = None,
-        password: str | None = None,
-        access: Access | None = None,
-        datacenter: str | None = None,
-        consistency: Consistency = "LOCAL_QUORUM",
+        **where: Unpack[ClusterOptions],
     ) -> None:
         if not isinstance(split, Split) or isinstance(split, Folder):
             raise OptionError(f"Wanted a split from loader.open_split. Found: {split!r}")
@@ -118,22 +92,19 @@ class CassandraSource(Source):
             last_batch_policy=last_batch_policy, memory_budget=memory_budget, timeout=timeout,
             max_in_flight=max_in_flight,
         )  # fmt: skip
-        cluster = Cluster.checked(
-            hosts=hosts, port=port, metadata=metadata, connections=connections, client=client, username=username,
-            password=password, access=access, datacenter=datacenter, consistency=consistency,
-        )  # fmt: skip
+        cluster = cluster_of(cluster, where)
         self.hosts, self.port = cluster.hosts, cluster.port
-        by_id: dict[str, Any] = {"in_order": in_order, "on_missing": on_missing, "max_missing": max_missing}
-        columns = open_features(split, features)
-        super().__init__(
-            split,
-            **parts_by_id(
-                split, cluster.fetchers(split), options, **by_id, metadata=cluster.metadata, features=columns
-            ),
-            has_detected_ranks=rank is None,
-            remake=partial(type(self), split, **vars(cluster), **vars(options), **by_id, features=tuple(columns)),
-            where=f"hosts={list(self.hosts)}, port={self.port}, ",
-        )
+        columns, names = open_features(split, features), check_names("metadata", metadata)
+        parts = parts_by_id(
+            split, readers_of(split, cluster, metadata=names), options, in_order=in_order, on_missing=on_missing,
+            max_missing=max_missing, metadata=names, features=columns,
+        )  # fmt: skip
+        remake = partial(
+            type(self), split, cluster=cluster, in_order=in_order, metadata=names, features=tuple(columns),
+            on_missing=on_missing, max_missing=max_missing,
+        )  # fmt: skip
+        place = f"hosts={list(self.hosts)}, port={self.port}, "
+        super().__init__(split, parts, options, has_detected_ranks=rank is None, remake=remake, where=place)
 
 
 class FolderSource(Source):
@@ -187,13 +158,12 @@ class FolderSource(Source):
             last_batch_policy=last_batch_policy, memory_budget=memory_budget, timeout=timeout,
             max_in_flight=max_in_flight,
         )  # fmt: skip
-        by_id: dict[str, Any] = {"in_order": in_order, "on_missing": on_missing, "max_missing": max_missing}
-        super().__init__(
-            folder,
-            **parts_by_id(folder, partial(FileFetcher, folder), options, **by_id),
-            has_detected_ranks=rank is None,
-            remake=partial(type(self), folder, **vars(options), **by_id),
-        )
+        parts = parts_by_id(
+            folder, partial(FileFetcher, folder), options, in_order=in_order, on_missing=on_missing,
+            max_missing=max_missing,
+        )  # fmt: skip
+        remake = partial(type(self), folder, in_order=in_order, on_missing=on_missing, max_missing=max_missing)
+        super().__init__(folder, parts, options, has_detected_ranks=rank is None, remake=remake)
 
 
 class ShardSource(Source):
@@ -265,14 +235,12 @@ class ShardSource(Source):
         )  # fmt: skip
         batches = ShardBatches(shards.label_type)
         self.not_taken = batches.not_taken
-        of_shards: dict[str, Any] = {"mix": mix, "streams": streams, "cache_bytes": cache_bytes}
-        of_shards["cache"] = None if cache is None else Path(cache).absolute()  # workers may be in another folder
-        super().__init__(
-            shards,
-            **parts_of_shards(shards, options, batches, **of_shards),
-            has_detected_ranks=rank is None,
-            remake=partial(type(self), shards, **vars(options), **of_shards),
+        cache = None if cache is None else Path(cache).absolute()  # workers may be in another folder
+        parts = parts_of_shards(
+            shards, options, batches, mix=mix, streams=streams, cache=cache, cache_bytes=cache_bytes
         )
+        remake = partial(type(self), shards, mix=mix, streams=streams, cache=cache, cache_bytes=cache_bytes)
+        super().__init__(shards, parts, options, has_detected_ranks=rank is None, remake=remake)
 
 
 def parts_by_id(
@@ -285,11 +253,20 @@ def parts_by_id(
     max_missing: float,
     metadata: tuple[str, ...] = (),
     features: Mapping[str, NDArray[Any]] | None = None,
-) -> dict[str, Any]:
+) -> Parts:
     """The parts of a `Source` that reads images of a split by id. Raises `OptionError`."""
     check_bools(in_order=in_order)
     check_choice("on_missing", on_missing, get_args(OnMissing))
-    plan = Schedule(fingerprint=split.fingerprint, rows=len(split), **options.of_the_order())
+    plan = Schedule(
+        fingerprint=split.fingerprint,
+        rows=len(split),
+        seed=options.seed,
+        shuffle=options.shuffle,
+        batch_size=options.batch_size,
+        rank=options.rank,
+        world_size=options.world_size,
+        last_batch_policy=options.last_batch_policy,
+    )
     is_padded = options.last_batch_policy != "PARTIAL"
     engine = FetchEngine(
         make_fetcher,
@@ -300,16 +277,15 @@ def parts_by_id(
         on_missing=on_missing,
         with_metadata=bool(metadata),
     )
-    return {
-        "plan": plan,
-        "engine": engine,
-        "batch_of": partial(batch_of, split=split, metadata=metadata, features=features),
-        "options": options,
-        "metadata": metadata,
-        "features": features,
-        "in_order": in_order,
-        "max_missing": check_share("max_missing", max_missing),
-    }
+    return Parts(
+        plan=plan,
+        engine=engine,
+        batch_of=partial(batch_of, split=split, metadata=metadata, features=features),
+        metadata=metadata,
+        features=features or {},
+        in_order=in_order,
+        max_missing=check_share("max_missing", max_missing),
+    )
 
 
 def parts_of_shards(
@@ -321,14 +297,19 @@ def parts_of_shards(
     streams: int,
     cache: Path | None,
     cache_bytes: int,
-) -> dict[str, Any]:
+) -> Parts:
     """The parts of a `Source` that reads shards. Raises `OptionError`."""
     plan = ShardSchedule(
         fingerprint=shards.fingerprint,
         pieces=np.array([one.samples for one in locations_of(shards)], dtype=np.int64),
         streams=check_int("streams", streams, 1, 4096),
         mix=usual_mix(shards, streams) if mix is None else check_int("mix", mix, 1),
-        **options.of_the_order(),
+        seed=options.seed,
+        shuffle=options.shuffle,
+        batch_size=options.batch_size,
+        rank=options.rank,
+        world_size=options.world_size,
+        last_batch_policy=options.last_batch_policy,
     )
     engine = ShardEngine(
         shards,
@@ -338,7 +319,7 @@ def parts_of_shards(
         cache_bytes=check_int("cache_bytes", cache_bytes, 0),
         timeout=options.timeout,
     )
-    return {"plan": plan, "engine": engine, "batch_of": batch_of, "options": options}
+    return Parts(plan=plan, engine=engine, batch_of=batch_of)
 
 
 def _checked_budget(budget: int, shards: Shards) -> int:

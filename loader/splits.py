@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import pandas
     import PIL.Image
     import pyarrow
+
+    from loader.cassandra.cluster import Cluster, ClusterOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +134,8 @@ class Split:
         *,
         metadata: bool | Sequence[str] = False,
         metadata_cache: str | os.PathLike[str] | None = None,
-        hosts: str | Sequence[str] | None = None,
-        port: int | None = None,
-        **access: Any,
+        cluster: "Cluster | None" = None,
+        **where: "Unpack[ClusterOptions]",
     ) -> "pyarrow.Table":
         """The rows as an Arrow table, in the order of their positions.
 
@@ -149,11 +150,8 @@ class Split:
         Args:
             metadata: Columns of the metadata table, such as ``["path", "width"]``; True for all.
             metadata_cache: Where to read them: a folder that ``jobs/split.py --metadata-ofn`` wrote.
-            hosts: Where to read them if there is no cache: Cassandra's contact points. By default the Cassandra that
-                ``imagestrata up`` started.
-            port: Cassandra's port, by default 9042, or that of this Cassandra.
-            **access: Other options of `CassandraSource` about the cluster: ``username``, ``password``, ``access``,
-                ``datacenter``, ``consistency``, ``client``, ``connections``.
+            cluster: Where to read them if there is no cache. By default the Cassandra that ``imagestrata up`` started.
+            **where: The arguments of `Cluster`, such as ``hosts``, instead of ``cluster``.
 
         Returns:
             A ``pyarrow.Table`` of as many rows as the split has.
@@ -166,9 +164,7 @@ class Split:
             UnreachableError: Cassandra does not answer.
             AccessError: Cassandra refuses access.
         """
-        return self.views.table(
-            self, metadata=metadata, metadata_cache=metadata_cache, hosts=hosts, port=port, **access
-        )
+        return self.views.table(self, metadata=metadata, metadata_cache=metadata_cache, cluster=cluster, where=where)
 
     def to_pandas(self, **options: Any) -> "pandas.DataFrame":
         """The rows as a pandas DataFrame. Columns, order, options and errors are those of `to_arrow`.
@@ -190,9 +186,8 @@ class Split:
         self,
         which: int | Sequence[int] = 16,
         *,
-        hosts: str | Sequence[str] | None = None,
-        port: int | None = None,
-        **access: Any,
+        cluster: "Cluster | None" = None,
+        **where: "Unpack[ClusterOptions]",
     ) -> "PIL.Image.Image":
         """Read some images and show them on one picture, with the names of their classes and their positions.
 
@@ -202,10 +197,9 @@ class Split:
         Args:
             which: How many images, from position 0 on, which is a random choice; or the positions themselves. At
                 most 64. Shards have no positions to choose by.
-            hosts: Cassandra's contact points, by default the Cassandra that ``imagestrata up`` started.
-                Class folders and shards need none.
-            port: Cassandra's port, by default 9042, or that of this Cassandra.
-            **access: Other options of `CassandraSource` about the cluster, as in `to_arrow`.
+            cluster: Where to read them, by default the Cassandra that ``imagestrata up`` started. Class folders and
+                shards need none.
+            **where: The arguments of `Cluster`, such as ``hosts``, instead of ``cluster``.
 
         Returns:
             A ``PIL.Image.Image``, which has ``save``.
@@ -216,7 +210,7 @@ class Split:
             MissingImageError: An image of the split is missing.
         """
         require("PIL", package="pillow", purpose="show()")
-        return self.views.sheet(self, which, hosts=hosts, port=port, **access)
+        return self.views.sheet(self, which, cluster, where)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.is_opened:

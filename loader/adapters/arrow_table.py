@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Sequence
-from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
@@ -11,6 +10,7 @@ from formats import FormatsError
 from formats.local_node import LocalNode
 from formats.splits.arrow_rows import OWN, cached_metadata, column_names, read_cache, rows_table
 from loader.cassandra.access import Access
+from loader.cassandra.cluster import Cluster, ClusterOptions, cluster_of, names_given
 from loader.cassandra.metadata_rows import read_metadata
 from loader.errors import MissingImageError, OptionError, SplitError
 from loader.folder.folders import Folder
@@ -23,42 +23,40 @@ from schemas import SchemaError
 def arrow_table(
     split: Split,
     *,
-    metadata: bool | Sequence[str] = False,
-    metadata_cache: str | os.PathLike[str] | None = None,
-    **where: Any,
+    metadata: bool | Sequence[str],
+    metadata_cache: str | os.PathLike[str] | None,
+    cluster: Cluster | None,
+    where: ClusterOptions,
 ) -> pa.Table:
     """What `Split.to_arrow` returns, with its options."""
     if isinstance(split, Shards):
         raise OptionError("Wanted a split that lists its images. Found: shards, whose ids are inside the shards.")
-    where = {name: value for name, value in where.items() if value is not None}
+    named = names_given(cluster, where)
     table = rows_table(split.ids, split.labels, split.class_names)
     if metadata is False:
-        if metadata_cache is not None or where:
-            named = sorted([*where, *([] if metadata_cache is None else ["metadata_cache"])])
-            raise OptionError(f"Wanted metadata=True, or a list of columns, to read them. Found: only {named[0]}")
+        if metadata_cache is not None or named:
+            first = min([*named, *(["metadata_cache"] if metadata_cache is not None else [])])
+            raise OptionError(f"Wanted metadata=True, or a list of columns, to read them. Found: only {first}")
         return table
     names = None if metadata is True else check_names("metadata", metadata)
-    for name, column in _metadata(split, names, metadata_cache, where):
-        table = table.append_column(f"metadata_{name}" if name in OWN else name, column)
-    return table
-
-
-def _metadata(
-    split: Split, names: Sequence[str] | None, cache: str | os.PathLike[str] | None, where: dict[str, Any]
-) -> list[tuple[str, pa.ChunkedArray]]:
     if isinstance(split, Folder):
-        if cache is not None or where or set(names or ()) - {"path"}:
+        if metadata_cache is not None or named or set(names or ()) - {"path"}:
             raise OptionError("Wanted metadata=['path'] alone: class folders have no other metadata. Found: more")
-        return [("path", pa.chunked_array([pa.array(list(map(os.fsdecode, split.paths)), pa.string())]))]
-    is_named = bool(where) or LocalNode.find() is not None or Access.from_environment().bundle is not None
-    if (cache is None and not is_named) or (cache is not None and where):
-        found = "neither" if cache is None else f"both, metadata_cache and {', '.join(sorted(where))}"
+        return table.append_column("path", pa.array(list(map(os.fsdecode, split.paths)), pa.string()))
+    is_named = bool(named) or LocalNode.find() is not None or Access.from_environment().bundle is not None
+    if (metadata_cache is None and not is_named) or (metadata_cache is not None and named):
+        found = "neither" if metadata_cache is None else f"both, metadata_cache and {', '.join(named)}"
         raise OptionError(
             "Wanted metadata_cache=FOLDER, made with jobs/split.py --metadata-ofn, or hosts=[...] of Cassandra, to "
             f"read metadata from. Found: {found}"
         )
-    table = read_metadata(split, names, **where) if cache is None else _cached(split, names, cache)
-    return list(zip(table.column_names, table.columns, strict=True))
+    if metadata_cache is None:
+        found_columns = read_metadata(split, names, cluster_of(cluster, where))
+    else:
+        found_columns = _cached(split, names, metadata_cache)
+    for name, column in zip(found_columns.column_names, found_columns.columns, strict=True):
+        table = table.append_column(f"metadata_{name}" if name in OWN else name, column)
+    return table
 
 
 def _cached(split: Split, names: Sequence[str] | None, address: str | os.PathLike[str]) -> pa.Table:

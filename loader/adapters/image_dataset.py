@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import numpy as np
 import torch
@@ -19,10 +19,8 @@ from loader.adapters.passes import Passes
 from loader.adapters.pictures import check_orientation, decoded_picture
 from loader.adapters.undecodable import decode_error
 from loader.batch import Batch
-from loader.cassandra.access import Access
-from loader.cassandra.clients import ClientName
-from loader.cassandra.cluster import Cluster
-from loader.cassandra.target import Consistency
+from loader.cassandra.clients import readers_of
+from loader.cassandra.cluster import Cluster, ClusterOptions, cluster_of
 from loader.errors import OptionError
 from loader.folder.files import FileFetcher
 from loader.folder.folders import Folder
@@ -53,26 +51,18 @@ class ImageDataset(Dataset[Any]):
     IndexError and, after `close`, `ClosedError`. Errors of a transform are raised as they are.
 
     Args:
-        split: What `open_split` or `open_rows` returned, read from ``hosts``; or what `open_folder` returned, read from
-            its files.
+        split: What `open_split` or `open_rows` returned, read from ``cluster``; or what `open_folder` returned, read
+            from its files.
         transform: Called with each RGB image of PIL.
         target_transform: Called with each label.
         features: Features that the split was made with (``split.py --features``).
         orientation: "upright", or "stored" for images that are not turned by EXIF, as torchvision's ImageFolder gives
             them.
-        hosts: Cassandra's contact points: a name or address, or a list of them, without ports. By default the
-            Cassandra that ``imagestrata up`` started.
-        port: Cassandra's port, by default 9042, or that of this Cassandra.
+        cluster: The Cassandra to read from, by default the one that ``imagestrata up`` started.
         memory_budget: Bytes that may be read ahead and in flight.
         timeout: Seconds after which the read of an image fails.
         max_in_flight: An upper limit for the number of reads in flight, which follows from measurements.
-        connections: Connections to each node; by default the number follows from measurements.
-        client: "acsylla" or "cassandra-driver"; see `CassandraSource`.
-        username: The user to log in as.
-        password: The user's password.
-        access: Everything about access and TLS, instead of ``username`` and ``password``.
-        datacenter: The datacenter to read from.
-        consistency: How many replicas answer a read.
+        **where: The arguments of `Cluster`, such as ``hosts``, instead of ``cluster``.
 
     Raises:
         OptionError: An option is out of its range. A DataLoader raises it for images that do not make a batch, such as
@@ -87,18 +77,11 @@ class ImageDataset(Dataset[Any]):
         *,
         features: Sequence[str] = (),
         orientation: Orientation = "upright",
-        hosts: str | Sequence[str] | None = None,
-        port: int | None = None,
+        cluster: Cluster | None = None,
         memory_budget: int = 256_000_000,
         timeout: float = 60.0,
         max_in_flight: int = 4096,
-        connections: int | None = None,
-        client: ClientName | None = None,
-        username: str | None = None,
-        password: str | None = None,
-        access: Access | None = None,
-        datacenter: str | None = None,
-        consistency: Consistency = "LOCAL_QUORUM",
+        **where: Unpack[ClusterOptions],
     ) -> None:
         if not isinstance(split, Split):
             raise OptionError(f"Wanted a split from loader.open_split, or a folder. Found: {split!r}")
@@ -112,21 +95,18 @@ class ImageDataset(Dataset[Any]):
         self._where = ""
         self._make_fetcher: Callable[[], Fetcher]
         if isinstance(split, Folder):
-            if hosts is not None:
+            if cluster is not None:
+                raise OptionError(f"Wanted no cluster for a folder, because its files are read. Found: {cluster}")
+            if (hosts := where.get("hosts")) is not None:
                 raise OptionError(f"Wanted no hosts for a folder, because its files are read. Found: hosts={hosts!r}")
             self._make_fetcher = partial(FileFetcher, split)
         else:
-            cluster = Cluster.checked(
-                hosts=hosts, port=port, connections=connections, client=client, username=username, password=password,
-                access=access, datacenter=datacenter, consistency=consistency,
-            )  # fmt: skip
+            cluster = cluster_of(cluster, where)
             self._where = f", hosts={list(cluster.hosts)}, port={cluster.port}"
-            self._make_fetcher = cluster.fetchers(split)
-        self._options: dict[str, Any] = {
-            "budget": check_int("memory_budget", memory_budget, 1),
-            "max_in_flight": check_int("max_in_flight", max_in_flight, 1),
-            "timeout": check_seconds("timeout", timeout),
-        }
+            self._make_fetcher = readers_of(split, cluster)
+        self._budget = check_int("memory_budget", memory_budget, 1)
+        self._max_in_flight = check_int("max_in_flight", max_in_flight, 1)
+        self._timeout = check_seconds("timeout", timeout)
         self._passes = Passes()  # shared with workers, for `close`
         self._is_closed = False
         self._begin()
@@ -211,7 +191,14 @@ class ImageDataset(Dataset[Any]):
             raise closed()
         if (own := self._engines.get(os.getpid())) is None:
             batcher = batcher_of(self.split, batch_size=sys.maxsize)  # each request is one batch
-            own = FetchEngine(self._make_fetcher, batcher, on_missing="raise", **self._options)
+            own = FetchEngine(
+                self._make_fetcher,
+                batcher,
+                budget=self._budget,
+                max_in_flight=self._max_in_flight,
+                timeout=self._timeout,
+                on_missing="raise",
+            )
             own = self._engines.setdefault(os.getpid(), own)
         return own
 

@@ -1,10 +1,11 @@
 """Samples of shards as dictionaries of bytes, and passes over them, with and without torch."""
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from loader.options import check_int
 from loader.shards.shard_schedule import ShardState
 from loader.shards.shard_set import Shards
 from loader.shards.shard_stream import FilledFromShards, ShardSample
-from loader.source import Options, Source
+from loader.source import GivenOptions, Options, Source
 from loader.sources import parts_of_shards
 
 if TYPE_CHECKING:
@@ -49,18 +50,21 @@ _NO_IDS = np.empty((0, 16), dtype=np.uint8)
 _NO_POSITIONS = np.empty(0, dtype=np.int64)
 
 
-def sample_source(shards: Shards, *, rank: int | None, world_size: int | None, **given: Any) -> Source:
+def sample_source(
+    shards: Shards,
+    *,
+    mix: int | None,
+    streams: int,
+    cache: str | os.PathLike[str] | None,
+    cache_bytes: int,
+    **given: Unpack[GivenOptions],
+) -> Source:
     """A source whose batches have only the samples' files, with the options of `ShardSource`."""
-    of_shards = {name: given.pop(name) for name in ("mix", "streams", "cache_bytes")}
-    cache = given.pop("cache")
-    of_shards["cache"] = None if cache is None else Path(cache).absolute()  # workers may be in another folder
-    options = Options.checked(rank=rank, world_size=world_size, **given)
-    return Source(
-        shards,
-        **parts_of_shards(shards, options, partial(_sample_batch, address=shards.address), **of_shards),
-        has_detected_ranks=rank is None,
-        remake=partial(sample_source, shards, **vars(options), **of_shards),
-    )
+    options, batches = Options.checked(**given), partial(_sample_batch, address=shards.address)
+    cache = None if cache is None else Path(cache).absolute()  # workers may be in another folder
+    parts = parts_of_shards(shards, options, batches, mix=mix, streams=streams, cache=cache, cache_bytes=cache_bytes)
+    remake = partial(sample_source, shards, mix=mix, streams=streams, cache=cache, cache_bytes=cache_bytes)
+    return Source(shards, parts, options, has_detected_ranks=given["rank"] is None, remake=remake)
 
 
 def _sample_batch(filled: FilledFromShards, epoch: int, /, *, address: str) -> SampleBatch:

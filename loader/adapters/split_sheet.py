@@ -9,7 +9,8 @@ from PIL import Image
 
 from loader.adapters.contact_sheet import MOST, checked_count, nothing_to_show, sheet_of_batch
 from loader.batch import Batch
-from loader.cassandra.cluster import Cluster
+from loader.cassandra.clients import readers_of
+from loader.cassandra.cluster import Cluster, ClusterOptions, cluster_of, names_given
 from loader.errors import OptionError
 from loader.folder.files import FileFetcher
 from loader.folder.folders import Folder
@@ -23,11 +24,10 @@ from loader.splits import Split
 _BUDGET, _TIMEOUT_SECONDS = 256_000_000, 60.0
 
 
-def sheet_of_split(split: Split, which: Any, **where: Any) -> Image.Image:
+def sheet_of_split(split: Split, which: Any, cluster: Cluster | None, where: ClusterOptions) -> Image.Image:
     """What `Split.show` returns."""
-    where = {name: value for name, value in where.items() if value is not None}
-    if isinstance(split, (Folder, Shards)) and where:
-        raise OptionError(f"Wanted no {min(where)}: the images are read from {split.address}. Found: one")
+    if isinstance(split, (Folder, Shards)) and (named := names_given(cluster, where)):
+        raise OptionError(f"Wanted no {named[0]}: the images are read from {split.address}. Found: one")
     if isinstance(split, Shards):
         return sheet_of_batch(_first_of_shards(split, which), split.class_names)
     if not _is_list(which):
@@ -35,9 +35,8 @@ def sheet_of_split(split: Split, which: Any, **where: Any) -> Image.Image:
     else:
         positions = np.array([check_int("position", one, 0, len(split) - 1) for one in which], dtype=np.int64)
         checked_count(len(positions))
-    make = partial(FileFetcher, split) if isinstance(split, Folder) else Cluster.checked(**where).fetchers(split)
     engine = FetchEngine(
-        make,
+        partial(FileFetcher, split) if isinstance(split, Folder) else readers_of(split, cluster_of(cluster, where)),
         batcher_of(split, batch_size=MOST),
         budget=_BUDGET,
         max_in_flight=MOST,

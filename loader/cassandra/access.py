@@ -37,7 +37,7 @@ class _Verify(enum.IntFlag):
 class Access:
     """How a source authenticates to Cassandra, and how it verifies the servers.
 
-    With ``ca``, connections use TLS, and servers are always verified. If all ``hosts`` of `CassandraSource` are
+    With ``ca``, connections use TLS, and servers are always verified. If all ``hosts`` of the `Cluster` are
     addresses, a server's certificate must have the server's address. If one of them is a name, the certificate must
     have the name that a reverse lookup of the server's address gives, because servers report each other by address
     only. Files are read again for each new connection, so renewed certificates are found. ``repr`` and

@@ -6,21 +6,19 @@ can replace. The driver uses Python's OpenSSL, which updates of the system or of
 
 import importlib
 import logging
-from typing import Literal, TypeAlias, get_args
+from collections.abc import Callable
+from functools import partial
+from typing import TypeAlias
 
-from loader.cassandra.access import Access
+from loader.cassandra.cluster import ClientName, Cluster
 from loader.cassandra.fetch_acsylla import AcsyllaFetcher
 from loader.cassandra.fetch_driver import DriverFetcher
-from loader.cassandra.target import Consistency, Kind, Target
+from loader.cassandra.target import Kind, Target
 from loader.errors import MissingExtraError
-from loader.options import check_choice, check_int
 from loader.splits import Split
 from schemas import TableName
 
-ClientName: TypeAlias = Literal["acsylla", "cassandra-driver"]
 TableReader: TypeAlias = AcsyllaFetcher | DriverFetcher
-
-_MOST_CONNECTIONS = 1024  # to each node: more than any link needs, fewer than a node refuses
 
 _log = logging.getLogger(__name__)
 _warned: set[str] = set()
@@ -38,29 +36,21 @@ _LABELS: dict[str, Kind | None] = {"int": "int", "blob": "blob", "multi": "blob"
 """The type of a data table's label column, by the type of labels."""
 
 
-def target_of(
-    split: Split,
-    *,
-    metadata: tuple[str, ...],
-    hosts: tuple[str, ...],
-    port: int,
-    datacenter: str | None,
-    access: Access,
-    consistency: Consistency = "LOCAL_QUORUM",
-) -> Target:
+def readers_of(split: Split, cluster: Cluster, *, metadata: tuple[str, ...] = ()) -> Callable[[], TableReader]:
+    """A function that makes a reader of a split's tables, one for each process."""
+    return partial(reader, target_of(split, cluster, metadata=metadata))
+
+
+def target_of(split: Split, cluster: Cluster, *, metadata: tuple[str, ...] = ()) -> Target:
     """What is read for a split, including labels if the split does not have them."""
     table = TableName.parse(split.data_table)
     return Target(
+        cluster=cluster,
         table=table,
         columns=split.columns,
         label=_LABELS[split.label_type] if split.labels is None else None,
         metadata_table=TableName.parse(split.metadata_table) if metadata else table,
         metadata=metadata,
-        hosts=hosts,
-        port=port,
-        datacenter=datacenter,
-        access=access,
-        consistency=consistency,
         origin=_origin(split),
     )
 
@@ -84,28 +74,15 @@ def _origin(split: Split) -> str:
     )
 
 
-def fetcher(target: Target, *, client: ClientName | None, connections: int | None) -> TableReader:
-    """A reader of the target with this client, or the default one, and ``connections`` to each node.
-
-    Raises `MissingExtraError`.
-    """
-    if (client or default_client(uses_tls=target.access.uses_tls)) == "acsylla":
-        return AcsyllaFetcher(target, connections=connections)
-    return DriverFetcher(target, connections=connections)
-
-
-def check_client(client: ClientName | None, connections: int | None) -> None:
-    """Raise `OptionError` for an unknown client or an impossible number of connections."""
-    if client is not None:
-        check_choice("client", client, get_args(ClientName))
-    if connections is not None:
-        check_int("connections", connections, 1, _MOST_CONNECTIONS)
+def reader(target: Target) -> TableReader:
+    """A reader of the target with the cluster's client, or else the default one. Raises `MissingExtraError`."""
+    client = target.cluster.client or default_client(uses_tls=target.cluster.access.uses_tls)
+    return AcsyllaFetcher(target) if client == "acsylla" else DriverFetcher(target)
 
 
 def default_client(*, uses_tls: bool) -> ClientName:
-    """The client that reads by default. Raises `MissingExtraError`.
-
-    If it is the other one because the preferred one is missing, a warning is logged, once a process.
+    """The client that reads by default, with a warning, once a process, if it is the other one because the preferred
+    one is missing. Raises `MissingExtraError`.
     """
     reasons: list[str] = []
     modules: dict[ClientName, str] = {"acsylla": "acsylla", "cassandra-driver": "cassandra.cluster"}

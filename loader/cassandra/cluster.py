@@ -1,56 +1,96 @@
-"""The options about a cluster, checked."""
+"""A Cassandra cluster, and how it is read."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Self, get_args
+from typing import Any, Literal, TypeAlias, TypedDict, get_args
 
 from formats.local_node import LocalNode
 from loader.cassandra.access import Access
-from loader.cassandra.clients import ClientName, TableReader, check_client, fetcher, target_of
-from loader.cassandra.target import Consistency
 from loader.errors import OptionError, UnreachableError
-from loader.options import check_choice, check_int, check_names
-from loader.splits import Split
+from loader.options import check_choice, check_int
+
+ClientName: TypeAlias = Literal["acsylla", "cassandra-driver"]
+Consistency: TypeAlias = Literal["LOCAL_QUORUM", "LOCAL_ONE", "ONE", "TWO", "THREE", "QUORUM", "ALL"]
+QUORUMS: tuple[Consistency, ...] = ("LOCAL_QUORUM", "QUORUM", "ALL")
+"""Levels that find every row that was written at a quorum."""
 
 _PORT = 9042
+_MOST_CONNECTIONS = 1024  # to each node: more than any link needs, fewer than a node refuses
 _HOST = re.compile(r"[^,\s/:]+|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%\w+)?")  # a name or IPv4, or an IPv6
 
 
-@dataclass(frozen=True, kw_only=True)
+class ClusterOptions(TypedDict, total=False):
+    """The arguments of `Cluster`, for functions that take them instead of one."""
+
+    hosts: str | Sequence[str] | None
+    port: int | None
+    username: str | None
+    password: str | None
+    access: Access | None
+    datacenter: str | None
+    consistency: Consistency
+    client: ClientName | None
+    connections: int | None
+
+
+@dataclass(frozen=True, init=False)
 class Cluster:
-    """A cluster, access to it, and the metadata columns to read beside images and labels."""
+    """A Cassandra cluster, access to it, and how it is read. Say it once, and give it to all that reads from it::
+
+        cluster = loader.Cluster(hosts=["db1", "db2"], access=loader.Access.from_environment(ca="ca.pem"))
+        split.show(cluster=cluster)
+        source = loader.CassandraSource(split, cluster=cluster, batch_size=256)
+
+    It holds no connection. Its pickle has the password, its repr does not.
+
+    acsylla reads more than twice as many images a second as cassandra-driver, but its wheel bundles OpenSSL 1.1.1k,
+    which the security updates of your system do not replace. The driver uses Python's OpenSSL. So the default client is
+    acsylla without TLS and cassandra-driver with TLS, or the other one if that is not installed.
+
+    LOCAL_QUORUM finds what the last ingest (also with ``--overwrite``) or repair wrote. LOCAL_ONE costs the servers
+    less, but a replica that missed a write returns old bytes. With one copy of each row both are the same. If the
+    writer is in another datacenter, use QUORUM.
+
+    Args:
+        hosts: Contact points: a name or address, or a list of them, without ports. By default the Cassandra that
+            ``imagestrata up`` started.
+        port: Cassandra's port, by default 9042, or that of this Cassandra.
+        username: The user to log in as. What you do not give comes from the environment: `Access.from_environment`.
+        password: The user's password.
+        access: Everything about access and TLS, instead of ``username`` and ``password``; with a bundle, instead of
+            ``hosts``, too.
+        datacenter: The datacenter to read from, by default that of the first contact point that answers.
+        consistency: How many replicas answer a read, in CQL's words.
+        client: "acsylla" or "cassandra-driver".
+        connections: Connections to each node; by default they follow from the measured round trip and rate.
+
+    Raises:
+        OptionError: An option is out of its range, or no hosts are given and ``imagestrata up`` started none.
+        UnreachableError: The Cassandra that ``imagestrata up`` started no longer runs.
+    """
 
     hosts: tuple[str, ...]
     port: int
-    metadata: tuple[str, ...]
-    connections: int | None
-    client: ClientName | None
     access: Access
     datacenter: str | None
     consistency: Consistency
+    client: ClientName | None
+    connections: int | None
 
-    @classmethod
-    def checked(
-        cls,
+    def __init__(
+        self,
         *,
         hosts: str | Sequence[str] | None = None,
         port: int | None = None,
-        metadata: Sequence[str] = (),
-        connections: int | None = None,
-        client: ClientName | None = None,
         username: str | None = None,
         password: str | None = None,
         access: Access | None = None,
         datacenter: str | None = None,
         consistency: Consistency = "LOCAL_QUORUM",
-    ) -> Self:
-        """Check these options. Without hosts, it is the cluster that `imagestrata up` started.
-
-        Raises `OptionError`, and `UnreachableError` if that cluster no longer runs.
-        """
-        names = check_names("metadata", metadata)
+        client: ClientName | None = None,
+        connections: int | None = None,
+    ) -> None:
         if access is None:
             access = Access.from_environment(username=username, password=password)
         elif not isinstance(access, Access):
@@ -61,35 +101,50 @@ class Cluster:
             if port in (None, node.port) and not node.is_running:
                 raise UnreachableError(node.not_running("hosts"))
             hosts, port = node.hosts, node.port if port is None else port
-        found = _hosts(hosts, access)
+        names = _hosts(hosts, access)
         port = check_int("port", _PORT if port is None else port, 1, 65535)
         if datacenter is not None and not (isinstance(datacenter, str) and datacenter):
             raise OptionError(f"Wanted datacenter as a name. Found: {datacenter!r}")
         check_choice("consistency", consistency, get_args(Consistency))
-        check_client(client, connections)
-        return cls(
-            hosts=found,
+        if client is not None:
+            check_choice("client", client, get_args(ClientName))
+        if connections is not None:
+            check_int("connections", connections, 1, _MOST_CONNECTIONS)
+        vars(self).update(  # it is frozen
+            hosts=names,
             port=port,
-            metadata=names,
-            connections=connections,
-            client=client,
             access=access,
             datacenter=datacenter,
             consistency=consistency,
+            client=client,
+            connections=connections,
         )
 
-    def fetchers(self, split: Split) -> Callable[[], TableReader]:
-        """A function that makes a reader of a split's tables, one for each process."""
-        target = target_of(
-            split,
-            metadata=self.metadata,
-            hosts=self.hosts,
-            port=self.port,
-            datacenter=self.datacenter,
-            access=self.access,
-            consistency=self.consistency,
+    @property
+    def place(self) -> str:
+        """The contact points, as messages name them."""
+        if self.access.bundle is not None:
+            return f"the hosts of the bundle {self.access.bundle}"
+        return f"{', '.join(self.hosts)} port {self.port}"
+
+
+def cluster_of(cluster: Cluster | None, given: ClusterOptions) -> Cluster:
+    """The cluster, or the one of these options. Raises `OptionError` for both, and what `Cluster` raises."""
+    if cluster is None:
+        return Cluster(**given)
+    if not isinstance(cluster, Cluster):
+        raise OptionError(f"Wanted cluster as loader.Cluster(...). Found: {type(cluster).__name__}")
+    if named := names_given(None, given):
+        raise OptionError(
+            f"Wanted cluster, or {' and '.join(named)}. Found: both. Put all into the cluster: "
+            f"loader.Cluster({', '.join(f'{name}=...' for name in named)})."
         )
-        return partial(fetcher, target, client=self.client, connections=self.connections)
+    return cluster
+
+
+def names_given(cluster: Cluster | None, options: ClusterOptions) -> list[str]:
+    """The names of what is given to say where images are read, sorted."""
+    return sorted(name for name, value in {"cluster": cluster, **options}.items() if value is not None)
 
 
 def _hosts(hosts: str | Sequence[str] | None, access: Access) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loader.cassandra.access import Access, by_name
+from loader.cassandra.cluster import Cluster
 from loader.cassandra.probe import OPTIONS
 from loader.errors import AccessError, LoaderError, UnreachableError
 
@@ -32,11 +33,11 @@ class _Endpoint:
     """The name that its certificate must have; else its address, or the name from a reverse lookup."""
 
 
-async def diagnosis(hosts: Sequence[str], port: int, access: Access) -> LoaderError | None:
-    """The error that says what is wrong with the hosts or with access to them; None if these tests find nothing.
-
-    Takes a few seconds at most. No secret is sent.
+async def diagnosis(cluster: Cluster) -> LoaderError | None:
+    """The error that says what is wrong with the hosts or with access to them, within a few seconds and without sending
+    a secret; None if these tests find nothing.
     """
+    hosts, port, access = cluster.hosts, cluster.port, cluster.access
     tls = access.tls()
     if access.bundle is not None:
         host, port = access.metadata_service()
@@ -108,9 +109,8 @@ async def _look(endpoint: _Endpoint, access: Access, names: bool) -> None:
 
 
 async def _ask(endpoint: _Endpoint, tls: ssl.SSLContext | None) -> tuple[bytes, dict[str, Any] | None, str]:
-    """The first bytes of an answer, the server's certificate and its address.
-
-    Raises what a connection raises, and `EOFError` if it ends, or if the answer is of another kind.
+    """The first bytes of an answer, the server's certificate and its address. Raises what a connection raises, and
+    `EOFError` if it ends, or if the answer is of another kind.
     """
     async with asyncio.timeout(_LOOK_SECONDS):
         reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port, ssl=tls)
@@ -127,11 +127,9 @@ async def _ask(endpoint: _Endpoint, tls: ssl.SSLContext | None) -> tuple[bytes, 
 
 
 async def _stay_silent(reader: asyncio.StreamReader) -> None:
-    """Wait for a server's objection to the client's certificate.
-
-    The server sends it when the client takes the handshake for complete, and closes the connection. Bytes on their way
-    to it would then hide its message.
-    """
+    """Wait for a server's objection to the client's certificate."""
+    # The server sends it when the client takes the handshake for complete, and closes the connection. Bytes on their
+    # way to it would then hide its message.
     try:
         async with asyncio.timeout(_SILENT_SECONDS):
             if not await reader.read(1):

@@ -7,9 +7,10 @@ from contextlib import suppress
 from typing import Any
 from weakref import WeakSet
 
+from loader.cassandra.cluster import QUORUMS
 from loader.cassandra.diagnosis import diagnosis
 from loader.cassandra.probe import connections_for, round_trip
-from loader.cassandra.target import CONNECT_SECONDS, QUORUMS, Target
+from loader.cassandra.target import CONNECT_SECONDS, Target
 from loader.errors import AccessError, LoaderError, TableError, UnreachableError, require
 from loader.prefetch.fetcher import Label
 from schemas import TableName
@@ -36,13 +37,12 @@ os.register_at_fork(after_in_child=_keep_inherited)
 
 
 class AcsyllaFetcher:
-    """Reads a target with ``connections`` to each node, or as many as the round trip needs."""
+    """Reads a target, with as many connections to each node as its cluster says, or as the round trip needs."""
 
     most_in_flight = None
 
-    def __init__(self, target: Target, *, connections: int | None) -> None:
+    def __init__(self, target: Target) -> None:
         self._target = target
-        self._wanted_connections = connections
         self._acsylla = require("acsylla", extra="loader", purpose="reading from Cassandra")
         self._errors = require("acsylla.errors", extra="loader", purpose="reading from Cassandra")
         self._no_trust = tuple(one for name, one in vars(self._errors).items() if name.startswith("CassErrorSsl"))
@@ -58,25 +58,26 @@ class AcsyllaFetcher:
         return 0 if self._session is None else self._session.metrics().stats_total_connections
 
     async def connect(self) -> None:
-        target = self._target
+        cluster = self._target.cluster
         try:
-            await self._connect(target)
+            await self._connect()
         except self._errors.CassException as error:
-            found = self._translate(error, f"Cassandra at {target.place}")
+            found = self._translate(error, f"Cassandra at {cluster.place}")
             if isinstance(error, (self._errors.CassErrorLibNoHostsAvailable, *self._no_trust)):
-                found = await diagnosis(target.hosts, target.port, target.access) or found
+                found = await diagnosis(cluster) or found
             raise found from error
 
-    async def _connect(self, target: Target) -> None:
-        connections = self._wanted_connections
+    async def _connect(self) -> None:
+        target, cluster = self._target, self._target.cluster
+        connections = cluster.connections
         if connections is None:
-            connections = connections_for(await round_trip(target.hosts, target.port, target.access.tls()))
+            connections = connections_for(await round_trip(cluster.hosts, cluster.port, cluster.access.tls()))
         self._cluster = self._acsylla.create_cluster(
-            **target.access.for_acsylla(target.hosts),
-            port=target.port,
+            **cluster.access.for_acsylla(cluster.hosts),
+            port=cluster.port,
             connect_timeout=5.0,
             request_timeout=_REQUEST_SECONDS,
-            load_balance_dc_aware=target.datacenter,
+            load_balance_dc_aware=cluster.datacenter,
             num_threads_io=1,  # measured: a second one costs CPU and reads no more
             core_connections_per_host=connections,
             exponential_reconnect_base_delay_ms=_RECONNECT_MS[0],
@@ -84,14 +85,14 @@ class AcsyllaFetcher:
             heartbeat_interval_sec=_HEARTBEAT_SECONDS,
             idle_timeout_sec=_SILENT_SECONDS,
             queue_size_io=_QUEUE,
-            consistency=getattr(self._acsylla.Consistency, target.consistency),
+            consistency=getattr(self._acsylla.Consistency, cluster.consistency),
             logging_callback=_pass_on,
             application_name="imagestrata.loader",
         )
         self._connecting = asyncio.create_task(self._cluster.create_session())
         done, _ = await asyncio.wait({self._connecting}, timeout=CONNECT_SECONDS)
         if not done:
-            raise UnreachableError(f"Wanted Cassandra at {target.place}. Found: no answer in {CONNECT_SECONDS:.0f} s")
+            raise UnreachableError(f"Wanted Cassandra at {cluster.place}. Found: no answer in {CONNECT_SECONDS:.0f} s")
         self._session = self._connecting.result()
         target.check(await self.columns(target.table))
         self._select = await self._session.create_prepared(target.select)
@@ -131,7 +132,7 @@ class AcsyllaFetcher:
         """Ask a quorum before a row counts as missing or deleted: the replicas that were asked may have missed its
         write.
         """
-        if self._target.consistency in QUORUMS:
+        if self._target.cluster.consistency in QUORUMS:
             return row
         again = statement.bind(_parameters(one), consistency=self._acsylla.Consistency.LOCAL_QUORUM)
         return (await self._session.execute(again)).first()

@@ -16,9 +16,10 @@ from urllib.request import urlopen
 from uuid import UUID
 
 from loader.cassandra.access import Access, by_name
+from loader.cassandra.cluster import QUORUMS
 from loader.cassandra.diagnosis import diagnosis, is_named
 from loader.cassandra.probe import connections_for, round_trip
-from loader.cassandra.target import CONNECT_SECONDS, QUORUMS, Target
+from loader.cassandra.target import CONNECT_SECONDS, Target
 from loader.errors import AccessError, LoaderError, TableError, UnreachableError, require
 from loader.prefetch.fetcher import Label
 from schemas import TableName
@@ -37,16 +38,12 @@ ms CPU an image, against 1.15 ms with the driver's own 4 kB."""
 
 
 class DriverFetcher:
-    """Reads a target with ``connections`` to each node, or as many as the round trip needs.
-
-    A session of the driver has one connection to each node, so there are as many sessions, which take turns.
-    """
+    """Reads a target, with as many connections to each node as its cluster says, or as the round trip needs."""
 
     most_in_flight = None
 
-    def __init__(self, target: Target, *, connections: int | None) -> None:
+    def __init__(self, target: Target) -> None:
         self._target = target
-        self._wanted_connections = connections
         self._driver, self._connection, self._policies, self._query, self._auth = (
             require(f"cassandra.{name}", extra="loader", purpose="reading from Cassandra")
             for name in ("cluster", "connection", "policies", "query", "auth")
@@ -56,6 +53,7 @@ class DriverFetcher:
         logging.getLogger("cassandra").addHandler(logging.NullHandler())
         self._connecting: asyncio.Future[Any] | None = None
         self._cluster: Any = None
+        # A session of the driver has one connection to each node, so there are as many sessions, which take turns.
         self._sessions: list[Any] = []
         self._turns: Iterator[Any] = iter(())
         self._select: Any = None
@@ -67,15 +65,15 @@ class DriverFetcher:
         return sum(int(state["open_count"]) for state in states)
 
     async def connect(self) -> None:
-        target = self._target
-        count = self._wanted_connections
+        target, cluster = self._target, self._target.cluster
+        count = cluster.connections
         if count is None:
-            seconds = await round_trip(target.hosts, target.port, target.access.tls())
+            seconds = await round_trip(cluster.hosts, cluster.port, cluster.access.tls())
             count = connections_for(seconds, bytes_a_second=_BYTES_A_SECOND)
         self._connecting = asyncio.ensure_future(self._connect(count))
         done, _ = await asyncio.wait({self._connecting}, timeout=CONNECT_SECONDS)
         if not done:
-            raise UnreachableError(f"Wanted Cassandra at {target.place}. Found: no answer in {CONNECT_SECONDS:.0f} s")
+            raise UnreachableError(f"Wanted Cassandra at {cluster.place}. Found: no answer in {CONNECT_SECONDS:.0f} s")
         try:
             self._sessions = self._connecting.result()
             self._turns = itertools.cycle(self._sessions)
@@ -87,9 +85,9 @@ class DriverFetcher:
         except LoaderError:
             raise
         except Exception as error:  # the driver's errors have no root in common
-            found = self._translate(error, f"Cassandra at {target.place}")
+            found = self._translate(error, f"Cassandra at {cluster.place}")
             if not isinstance(found, TableError):
-                found = await diagnosis(target.hosts, target.port, target.access) or found
+                found = await diagnosis(cluster) or found
             raise found from error
 
     async def read(self, one: bytes, /) -> tuple[bytes, Label]:
@@ -102,7 +100,7 @@ class DriverFetcher:
         try:
             rows = await self._ask(statement.bind((UUID(bytes=one),)))
             is_absent = not rows or (statement is self._select and rows[0][0] is None)
-            if is_absent and self._target.consistency not in QUORUMS:
+            if is_absent and self._target.cluster.consistency not in QUORUMS:
                 # Ask a quorum before a row counts as missing or deleted: the replicas that were asked may have missed
                 # its write.
                 rows = await self._ask(statement.bind((UUID(bytes=one),)), execution_profile=_QUORUM)
@@ -132,7 +130,7 @@ class DriverFetcher:
 
     def _make_cluster(self, count: int) -> Any:
         """The driver's cluster, not yet connected; blocks while names are looked up."""
-        access, policies = self._target.access, self._policies
+        access, policies = self._target.cluster.access, self._policies
         where, datacenter = self._where()
         if access.username is not None:
             where["auth_provider"] = self._auth.PlainTextAuthProvider(access.username, access.password)
@@ -160,7 +158,7 @@ class DriverFetcher:
             reconnection_policy=policies.ExponentialReconnectionPolicy(*_RECONNECT_SECONDS),
             execution_profiles={
                 self._driver.EXEC_PROFILE_DEFAULT: profile(
-                    consistency_level=level.name_to_value[self._target.consistency]
+                    consistency_level=level.name_to_value[self._target.cluster.consistency]
                 ),
                 _QUORUM: profile(consistency_level=level.LOCAL_QUORUM),
             },
@@ -169,23 +167,23 @@ class DriverFetcher:
 
     def _where(self) -> tuple[dict[str, Any], str | None]:
         """Hosts and trusted authorities as options of the driver, and the datacenter to read from."""
-        target, access = self._target, self._target.access
+        cluster, access = self._target.cluster, self._target.cluster.access
         if access.bundle is not None:
             return self._behind_proxy(access)
         if (context := access.strict_tls()) is None:
-            return {"contact_points": list(target.hosts), "port": target.port}, target.datacenter
-        factory = _endpoints(self._connection, named=by_name(target.hosts))(port=target.port)
+            return {"contact_points": list(cluster.hosts), "port": cluster.port}, cluster.datacenter
+        factory = _endpoints(self._connection, named=by_name(cluster.hosts))(port=cluster.port)
         addresses: dict[str, None] = {}  # a set with an order
-        for host in target.hosts:
+        for host in cluster.hosts:
             with suppress(OSError):  # others may resolve, or else the diagnosis says what is wrong
-                found = socket.getaddrinfo(host, target.port, type=socket.SOCK_STREAM)
+                found = socket.getaddrinfo(host, cluster.port, type=socket.SOCK_STREAM)
                 addresses |= dict.fromkeys(str(info[4][0]) for info in found)
         return {
             "contact_points": [factory.at(address) for address in addresses],
-            "port": target.port,
+            "port": cluster.port,
             "endpoint_factory": factory,
             "ssl_context": context,
-        }, target.datacenter
+        }, cluster.datacenter
 
     def _behind_proxy(self, access: Access) -> tuple[dict[str, Any], str | None]:
         """As `_where`, from the metadata service of a bundle. The driver itself would not check its name."""
@@ -204,7 +202,7 @@ class DriverFetcher:
             "endpoint_factory": factory,
             "ssl_context": context,
             "connection_class": _proven(_buffered(self._driver.Cluster.connection_class), proxy),
-        }, self._target.datacenter or contact["local_dc"]
+        }, self._target.cluster.datacenter or contact["local_dc"]
 
     async def _ask(self, statement: Any, values: Any = None, **options: Any) -> list[tuple[Any, ...]]:
         """Rows of an answer, which comes on a thread of the driver."""

@@ -3,14 +3,13 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from datetime import date
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
-from loader.cassandra.clients import TableReader
+from loader.cassandra.clients import TableReader, readers_of
 from loader.cassandra.cluster import Cluster
 from loader.errors import OptionError, TableError
 from loader.prefetch.engine import FetchEngine
@@ -64,23 +63,20 @@ class MetadataFetcher:
         return b"", None
 
 
-def read_metadata(split: Split, columns: Sequence[str] | None, **where: Any) -> pa.Table:
-    """Columns of the split's metadata table, by position; None: all but id and label.
-
-    Raises `OptionError`, `TableError` for columns that are not there, `MissingImageError` for an id without a row,
-    `UnreachableError`, `AccessError`.
+def read_metadata(split: Split, columns: tuple[str, ...] | None, cluster: Cluster) -> pa.Table:
+    """Columns of the split's metadata table, by position; None: all but id and label. Raises `OptionError`,
+    `TableError` for columns that are not there, `MissingImageError` for an id without a row, `UnreachableError`,
+    `AccessError`.
     """
     try:
         table = TableName.parse(split.metadata_table)
     except SchemaError:
         raise OptionError(f"Wanted a split that names its metadata table. Found: {split!r}") from None
-    cluster = Cluster.checked(metadata=() if columns is None else columns, **where)
-    kinds = _kinds(cluster.fetchers(split), table)
+    kinds = _kinds(readers_of(split, cluster, metadata=columns or ()), table)
     if columns is None:
-        names = tuple(name for name in kinds if name not in (split.columns.id, split.columns.label))
-        cluster = replace(cluster, metadata=names)
+        columns = tuple(name for name in kinds if name not in (split.columns.id, split.columns.label))
     engine = FetchEngine(
-        partial(MetadataFetcher, cluster.fetchers(split)),
+        partial(MetadataFetcher, readers_of(split, cluster, metadata=columns)),
         batcher_of(split, batch_size=_ROWS),
         budget=_BUDGET,
         max_in_flight=4096,
@@ -88,7 +84,7 @@ def read_metadata(split: Split, columns: Sequence[str] | None, **where: Any) -> 
         on_missing="raise",
         with_metadata=True,
     )
-    found: list[list[Any]] = [[] for _ in cluster.metadata]
+    found: list[list[Any]] = [[] for _ in columns]
     stream = engine.stream(iter([steps_of(len(split), batch_size=_ROWS)]))
     try:
         while (batch := stream.take()) is not None:
@@ -98,7 +94,7 @@ def read_metadata(split: Split, columns: Sequence[str] | None, **where: Any) -> 
         stream.close()
         engine.close()
     return pa.table(
-        {name: _array(table, name, kinds[name], values) for name, values in zip(cluster.metadata, found, strict=True)}
+        {name: _array(table, name, kinds[name], values) for name, values in zip(columns, found, strict=True)}
     )
 
 

@@ -5,49 +5,28 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
-from loader.cassandra.access import Access
+from loader.cassandra.cluster import QUORUMS, Cluster
 from loader.errors import AccessError, DeletedImageError, MissingImageError, TableError, UnreachableError
 from loader.prefetch.fetcher import Label
 from schemas import Columns, TableName
 
-CONNECT_SECONDS = 14.0
-"""How long connecting may take. The first answer of a cluster usually takes well under a second."""
+CONNECT_SECONDS = 14.0  # the first answer of a cluster usually takes well under a second
 _WHOLE = ("int", "tinyint", "smallint", "bigint")  # types of class numbers in tables of other tools
 
 Kind: TypeAlias = Literal["int", "blob"]
-Consistency: TypeAlias = Literal["LOCAL_QUORUM", "LOCAL_ONE", "ONE", "TWO", "THREE", "QUORUM", "ALL"]
-"""How many replicas answer a read, in CQL's words."""
-QUORUMS: tuple[Consistency, ...] = ("LOCAL_QUORUM", "QUORUM", "ALL")
-"""Levels that find every row that was written at a quorum."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """The table that is read, where it is, and access to it.
+    """The table that is read, and the cluster that it is in."""
 
-    ``label``: the type of labels that are read with the images; None if none are. ``metadata``: the columns to read of
-    ``metadata_table``.
-    """
-
+    cluster: Cluster
     table: TableName
     columns: Columns
-    label: Kind | None
+    label: Kind | None  # the type of labels that are read with the images; None if none are
     metadata_table: TableName
-    metadata: tuple[str, ...]
-    hosts: Sequence[str]
-    port: int
-    datacenter: str | None
-    access: Access
-    consistency: Consistency = "LOCAL_QUORUM"
-    origin: str = "Was it deleted since the split was made?"
-    """The likely cause if an image is missing."""
-
-    @property
-    def place(self) -> str:
-        """The cluster, for messages."""
-        if self.access.bundle is not None:
-            return f"the hosts of the bundle {self.access.bundle}"
-        return f"{', '.join(self.hosts)} port {self.port}"
+    metadata: tuple[str, ...]  # the columns to read of it
+    origin: str = "Was it deleted since the split was made?"  # the likely cause if an image is missing
 
     @property
     def select(self) -> str:
@@ -64,13 +43,13 @@ class Target:
 
     def wanted(self, one: bytes, /) -> str:
         """An image with its table and hosts, for messages."""
-        return f"image {UUID(bytes=one)} from {self.table} at {self.place}"
+        return f"image {UUID(bytes=one)} from {self.table} at {self.cluster.place}"
 
     def no_answer(self, wanted: str, reason: str, *, is_elsewhere: bool) -> UnreachableError:
         """The error for a read that no node answers; ``is_elsewhere``: only nodes of other datacenters do."""
-        if self.datacenter is not None and is_elsewhere:
+        if (datacenter := self.cluster.datacenter) is not None and is_elsewhere:
             return UnreachableError(
-                f"Wanted {wanted}, from the datacenter {self.datacenter}. Found: no node of it among the hosts. "
+                f"Wanted {wanted}, from the datacenter {datacenter}. Found: no node of it among the hosts. "
                 "Give the name that SELECT data_center FROM system.local returns, or none."
             )
         return UnreachableError(f"Wanted {wanted}. Found: no node that answers ({reason})")
@@ -79,16 +58,16 @@ class Target:
         """The error for a read for which too few replicas are up."""
         advice = (
             ""
-            if self.consistency not in QUORUMS
+            if self.cluster.consistency not in QUORUMS
             else (" Start its nodes. consistency='LOCAL_ONE' reads from one replica, which may have old bytes.")
         )
         return UnreachableError(
-            f"Wanted {wanted} at {self.consistency}. Found: too few replicas answer ({reason}).{advice}"
+            f"Wanted {wanted} at {self.cluster.consistency}. Found: too few replicas answer ({reason}).{advice}"
         )
 
     def refusal(self, wanted: str, reason: str) -> AccessError:
         """The error for a refused log-in."""
-        if (user := self.access.username) is None:
+        if (user := self.cluster.access.username) is None:
             return AccessError(
                 f"Wanted {wanted}. Found: it requires a log-in ({reason}). Give username and password, or "
                 "IMAGESTRATA_USERNAME and IMAGESTRATA_PASSWORD."
@@ -103,7 +82,7 @@ class Target:
         label = f", and the column {column.label} {self.label}" if self.label else ""
         wanted = (
             f"Wanted {self.table} with the key {column.id} uuid and the column {column.data} blob{label} "
-            f"at {self.place}."
+            f"at {self.cluster.place}."
         )
         if not found:
             raise TableError(f"{wanted} Found: no such table")
@@ -122,14 +101,12 @@ class Target:
             has = ", ".join(sorted(found)) or "no such table"
             raise TableError(
                 f"Wanted the columns {', '.join([self.columns.id, *self.metadata])} in {self.metadata_table} at "
-                f"{self.place}. Found: {has}"
+                f"{self.cluster.place}. Found: {has}"
             )
 
     def image(self, one: bytes, row: Sequence[Any] | None, /) -> tuple[bytes, Label]:
-        """Image and label of a row.
-
-        Raises `DeletedImageError` for a row whose image is null, `MissingImageError` for no row or an empty image, and
-        `TableError` without a label.
+        """Image and label of a row. Raises `DeletedImageError` for a row whose image is null, `MissingImageError` for
+        no row or an empty image, and `TableError` without a label.
         """
         if row is None:
             raise MissingImageError(f"Wanted {self.wanted(one)}. Found: no such row. {self.origin}")
@@ -149,7 +126,7 @@ class Target:
         """The values of a metadata row; raises `MissingImageError` without one."""
         if row is None:
             raise MissingImageError(
-                f"Wanted the metadata of image {UUID(bytes=one)} from {self.metadata_table} at {self.place}. "
+                f"Wanted the metadata of image {UUID(bytes=one)} from {self.metadata_table} at {self.cluster.place}. "
                 "Found: no such row"
             )
         return tuple(row)

@@ -78,9 +78,10 @@ class RowSource(Source):
         make_fetcher = partial(RowFetcher, rows, labels or {}, notes or {})
         super().__init__(
             split,
-            **parts_by_id(
+            parts_by_id(
                 split, make_fetcher, checked, **by_id, metadata=tuple(metadata), features=open_features(split, features)
             ),
+            checked,
             has_detected_ranks=False,
-            remake=partial(RowSource, split, **rows_given, **vars(checked), **by_id),
+            remake=partial(RowSource, split, **rows_given, **by_id),
         )

@@ -14,6 +14,7 @@ from tests.support.split_folders import image_ids, without_labels, write_split_f
 
 IDS = image_ids(23)
 LABELS = [number % 7 for number in range(23)]
+CLUSTER = loader.Cluster(hosts="db1", access=loader.Access())
 
 
 def test_splits_and_sources_pickle_as_how_to_open_them(tmp_path: Path) -> None:
@@ -58,14 +59,7 @@ def test_labels_are_read_from_the_table_only_if_the_split_has_none(tmp_path: Pat
         (None, "multi", "blob"),
         (None, "none", None),
     ]:
-        target = target_of(
-            one or without_labels(split, label_type=kind),
-            metadata=(),
-            hosts=("db1",),
-            port=9042,
-            datacenter=None,
-            access=loader.Access(),
-        )
+        target = target_of(one or without_labels(split, label_type=kind), CLUSTER)
         assert target.label == label
 
 
@@ -78,6 +72,6 @@ def test_a_missing_image_is_explained_by_the_tables_of_its_split(tmp_path: Path)
     for data_table, message in ((None, named), ("train.data", named), ("other.data", replaced)):
         split = loader.open_rows(folder, data_table=data_table, cache=tmp_path / "cache")
         for one in (split, pickle.loads(pickle.dumps(split))):
-            target = target_of(one, metadata=(), hosts=("db1",), port=9042, datacenter=None, access=loader.Access())
+            target = target_of(one, CLUSTER)
             with pytest.raises(loader.MissingImageError, match=message):
                 target.image(IDS[0].bytes, None)

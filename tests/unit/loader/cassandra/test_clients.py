@@ -3,12 +3,14 @@
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import loader
 from loader.cassandra import clients
 from loader.cassandra.access import Access
+from loader.cassandra.cluster import Cluster
 from loader.cassandra.fetch_acsylla import AcsyllaFetcher
 from loader.cassandra.fetch_driver import DriverFetcher
 from loader.cassandra.target import Target
@@ -17,15 +19,12 @@ from tests.support.certificates import Authority
 from tests.support.split_folders import image_ids, write_split_folder
 
 TARGET = Target(
+    cluster=Cluster(hosts="127.0.0.1", access=Access()),
     table=TableName("test", "data"),
     columns=Columns(),
     label=None,
     metadata_table=TableName.parse("ks.metadata"),
     metadata=(),
-    hosts=["127.0.0.1"],
-    port=9042,
-    datacenter=None,
-    access=Access(),
 )
 
 
@@ -37,14 +36,19 @@ def not_warned(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def encrypted(tmp_path: Path) -> Target:
     """The same target over TLS."""
-    return replace(TARGET, access=Access(ca=Authority(tmp_path / "authority").ca))
+    return replace(TARGET, cluster=Cluster(hosts="127.0.0.1", access=Access(ca=Authority(tmp_path / "authority").ca)))
+
+
+def through(client: Any, target: Target) -> Target:
+    """The same target with a client that is asked for."""
+    return replace(target, cluster=Cluster(hosts="127.0.0.1", access=target.cluster.access, client=client))
 
 
 def test_acsylla_reads_without_tls_and_the_driver_over_tls(encrypted: Target, caplog: pytest.LogCaptureFixture) -> None:
-    assert isinstance(clients.fetcher(TARGET, client=None, connections=None), AcsyllaFetcher)
-    assert isinstance(clients.fetcher(encrypted, client=None, connections=None), DriverFetcher)
-    assert isinstance(clients.fetcher(encrypted, client="acsylla", connections=4), AcsyllaFetcher)
-    assert isinstance(clients.fetcher(TARGET, client="cassandra-driver", connections=4), DriverFetcher)
+    assert isinstance(clients.reader(TARGET), AcsyllaFetcher)
+    assert isinstance(clients.reader(encrypted), DriverFetcher)
+    assert isinstance(clients.reader(through("acsylla", encrypted)), AcsyllaFetcher)
+    assert isinstance(clients.reader(through("cassandra-driver", TARGET)), DriverFetcher)
     assert caplog.messages == []
 
 
@@ -53,7 +57,7 @@ def test_without_acsylla_the_slower_driver_is_used_with_one_warning(
 ) -> None:
     monkeypatch.setitem(sys.modules, "acsylla", None)
     for _ in range(2):
-        assert isinstance(clients.fetcher(TARGET, client=None, connections=None), DriverFetcher)
+        assert isinstance(clients.reader(TARGET), DriverFetcher)
     (message,) = caplog.messages
     assert message.startswith("acsylla cannot be imported (")
     assert "reading with cassandra-driver, which takes about three times the CPU time" in message
@@ -64,7 +68,7 @@ def test_without_the_driver_acsylla_reads_over_tls_with_one_warning_of_its_opens
 ) -> None:
     monkeypatch.setitem(sys.modules, "cassandra.cluster", None)
     for _ in range(2):
-        assert isinstance(clients.fetcher(encrypted, client=None, connections=None), AcsyllaFetcher)
+        assert isinstance(clients.reader(encrypted), AcsyllaFetcher)
     (message,) = caplog.messages
     assert message.startswith("cassandra-driver cannot be imported (")
     assert "acsylla. It bundles OpenSSL 1.1.1k, which OpenSSL no longer supports" in message
@@ -77,14 +81,14 @@ def test_a_requested_client_that_is_not_installed_is_reported(monkeypatch: pytes
         monkeypatch.setitem(sys.modules, name, None)
     wanted = {"acsylla": "acsylla", "cassandra-driver": "cassandra"}[client]
     with pytest.raises(loader.MissingExtraError, match=rf"Wanted {wanted}\b.* pip install 'imagestrata\[loader\]'"):
-        clients.fetcher(TARGET, client=client, connections=None)  # type: ignore[arg-type]
+        clients.reader(through(client, TARGET))
 
 
 def test_both_clients_are_named_where_neither_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("acsylla", "cassandra", "cassandra.cluster"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(loader.MissingExtraError, match=r"Wanted acsylla or cassandra-driver .*neither can be imported"):
-        clients.fetcher(TARGET, client=None, connections=None)
+        clients.reader(TARGET)
 
 
 def test_options_that_no_client_has_are_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

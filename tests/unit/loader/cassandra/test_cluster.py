@@ -1,21 +1,24 @@
-"""Where a split is read from without hosts."""
+"""Where a split is read from: with a cluster, with its options, and with neither."""
 
 import os
+import pickle
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import loader
 from formats import local_node
 from formats.local_node import LocalNode, hosts_of_script
-from loader import Access, OptionError, UnreachableError
-from loader.cassandra.cluster import Cluster
-
-OTHERS: dict[str, Any] = dict.fromkeys(("connections", "client", "username", "password", "datacenter"))
+from loader import Access, Cluster, OptionError, UnreachableError
+from tests.support.split_folders import image_ids, write_split_folder
 
 
 def place(hosts: Any = None, port: int | None = None) -> tuple[tuple[str, ...], int]:
-    found = Cluster.checked(hosts=hosts, port=port, access=Access(), consistency="LOCAL_QUORUM", **OTHERS)
+    found = Cluster(hosts=hosts, port=port, access=Access())
     return found.hosts, found.port
 
 
@@ -59,3 +62,42 @@ def test_an_address_is_described_with_the_note_that_names_it(note: Path) -> None
     LocalNode.of(["127.0.0.1"], 9151, [os.getpid()]).write(note)
     assert local_node.described(("127.0.0.1",), 9151).endswith("(started by `imagestrata up`)")
     assert local_node.described(("127.0.0.1",), 9042) == "127.0.0.1 port 9042"
+
+
+def read_source(split: loader.Split, *, batch_size: int = 2, **options: Any) -> None:
+    with loader.CassandraSource(split, batch_size=batch_size, **options) as source:
+        next(source.epoch(0))
+
+
+def read_in_lightning(split: loader.Split, *, cluster: Cluster | None = None, **options: Any) -> None:
+    from loader.lightning import ClassificationData
+
+    make: Any = partial(read_source, split, **options)
+    data = ClassificationData(make, make, batch_size=2, size=8, cluster=cluster)
+    data.trainer = SimpleNamespace(global_rank=0, world_size=1)  # type: ignore[assignment]
+    data.setup("fit")
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        read_source,
+        read_in_lightning,
+        lambda split, **where: loader.ImageDataset(split, **where)[0],
+        lambda split, **where: split.to_arrow(metadata=True, **where),
+        lambda split, **where: split.show(1, **where),
+    ],
+    ids=["CassandraSource", "ClassificationData", "ImageDataset", "to_arrow", "show"],
+)
+def test_all_that_reads_tables_takes_a_cluster_or_its_options(read: Callable[..., Any], tmp_path: Path) -> None:
+    folder = write_split_folder(tmp_path / "split", [(image_ids(4), [0] * 4)], metadata_table="ks.metadata")
+    split = loader.open_split(folder, cache=tmp_path / "cache")
+    cluster = Cluster(hosts=["127.0.0.1"], port=1, access=Access())
+    for where in ({"cluster": pickle.loads(pickle.dumps(cluster))}, {"hosts": "127.0.0.1", "port": 1}):
+        with pytest.raises(UnreachableError, match=r"Wanted Cassandra at 127\.0\.0\.1 port 1\. Found: nothing listens"):
+            read(split, **where)
+    both = r"Wanted cluster, or hosts and port\. Found: both\. .*: loader\.Cluster\(hosts=\.\.\., port=\.\.\.\)\."
+    with pytest.raises(OptionError, match=both):
+        read(split, cluster=cluster, hosts="127.0.0.1", port=1)
+    with pytest.raises(OptionError, match=r"Wanted cluster as loader\.Cluster\(\.\.\.\)\. Found: str"):
+        read(split, cluster="127.0.0.1")

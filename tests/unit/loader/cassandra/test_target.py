@@ -8,20 +8,18 @@ import pytest
 
 from loader import AccessError, DeletedImageError, MissingImageError, TableError, UnreachableError
 from loader.cassandra.access import Access
+from loader.cassandra.cluster import Cluster
 from loader.cassandra.target import Kind, Target
 from schemas import Columns, TableName
 
 ONE = uuid.UUID(int=7)
 TARGET = Target(
+    cluster=Cluster(hosts=["10.0.0.1", "db2"], access=Access()),
     table=TableName("ks", "data"),
     columns=Columns(),
     label=None,
     metadata_table=TableName("ks", "metadata"),
     metadata=(),
-    hosts=["10.0.0.1", "db2"],
-    port=9042,
-    datacenter=None,
-    access=Access(),
 )
 PLACE = r"at 10\.0\.0\.1, db2 port 9042\. Found: "
 USUAL = {"id": ("uuid", "partition_key"), "data": ("blob", "regular"), "label": ("int", "regular")}
@@ -135,7 +133,7 @@ def test_a_refused_login_says_which_credentials_to_give() -> None:
         ("me", "user 'me' is refused .*Correct the user name or the password"),
     ]:
         access = Access(username=user, password=None if user is None else "hardly-guessed-7")
-        error = replace(TARGET, access=access).refusal("Cassandra", "bad credentials")
+        error = replace(TARGET, cluster=Cluster(hosts="db", access=access)).refusal("Cassandra", "bad credentials")
         assert isinstance(error, AccessError)
         with pytest.raises(AccessError, match=f"Wanted Cassandra. Found: {message}"):
             raise error
@@ -143,7 +141,7 @@ def test_a_refused_login_says_which_credentials_to_give() -> None:
 
 
 def test_a_datacenter_without_nodes_is_named() -> None:
-    target = replace(TARGET, datacenter="dc9")
+    target = replace(TARGET, cluster=Cluster(hosts="db", datacenter="dc9"))
     for error, message in [
         (target.no_answer("Cassandra", "none", is_elsewhere=True), "from the datacenter dc9. Found: no node of it"),
         (target.no_answer("Cassandra", "none", is_elsewhere=False), r"Found: no node that answers \(none\)"),
