@@ -8,35 +8,25 @@ from typing import TypeVar
 
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 3.0
-_WAKE_SECONDS = 0.25
+_WAKE_SECONDS = 0.25  # how soon a pause ends once `is_stopped` is true
 
 Found = TypeVar("Found")
 
 
 def pause(failures: int, /, *, longest: float = _LONGEST_PAUSE) -> float:
-    """Compute the pause before the next attempt. It doubles with each failure.
-
-    Args:
-        failures: The number of failures so far.
-        longest: The longest pause in seconds.
-
-    Returns:
-        The pause in seconds.
-    """
-    return float(min(_FIRST_PAUSE * 2 ** min(failures - 1, 10), longest))
+    """The pause before the next attempt, in seconds: up to twice as long after each failure."""
+    # Random, so that clients that failed together do not retry together.
+    return min(_FIRST_PAUSE * 2 ** min(failures - 1, 10), longest) * random.uniform(0.5, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """A retry policy: at least ``least`` attempts in all, and further ones until ``seconds`` have passed.
-
-    Retrying stops early if ``is_stopped`` returns True. ``note`` is called before each retry.
-    """
+    """A retry policy: at least ``least`` attempts in all, and further ones until ``seconds`` have passed."""
 
     least: int = 1
     seconds: float = 0.0
-    is_stopped: Callable[[], bool] = lambda: False
-    note: Callable[[], None] = lambda: None
+    is_stopped: Callable[[], bool] = lambda: False  # then there are no further attempts
+    note: Callable[[], None] = lambda: None  # called before each retry
 
     def begin(self) -> "Attempts":
         """Start counting attempts and time for one operation."""
@@ -66,11 +56,8 @@ class Attempts:
         return time.monotonic() - self._begun
 
     def again(self) -> bool:
-        """After a failure, wait and return True, or return False if there is no further attempt.
-
-        Pauses are random, so that clients that failed together do not retry together.
-        """
-        wait = pause(self.count) * random.uniform(0.5, 1.0)
+        """After a failure, wait and return True, or return False if there is no further attempt."""
+        wait = pause(self.count)
         if self.count >= self._retries.least:
             left = self._retries.seconds - self.seconds
             if left <= 0:

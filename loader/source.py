@@ -15,7 +15,6 @@ from loader.options import check_bools, check_int, check_seconds
 from loader.order.delivery import Delivered, Marks, Position, Readers, state_after
 from loader.order.permutation import LastBatchPolicy
 from loader.order.plan import Plan
-from loader.prefetch.ahead import Ahead
 from loader.prefetch.metrics import MetricsServer
 from loader.prefetch.missing import check_missing, counts
 from loader.prefetch.protocols import Engine, Stream, Taken
@@ -152,7 +151,7 @@ class Source:
         self._engine, self._batch_of, self._max_missing = parts.engine, parts.batch_of, parts.max_missing
         self._remake, self._where = remake, where
         self._has_detected_ranks = has_detected_ranks
-        self._ahead = Ahead()
+        self._ahead = _Ahead()
         # Runs when the source is garbage-collected, and at the end of the process at the latest.
         self._closing = weakref.finalize(self, parts.engine.close)
 
@@ -499,6 +498,37 @@ class Source:
         delivered = filled.end, filled.late  # not the images
         self._marks.put(epoch, filled.number + 1, delivered)
         return replace(batch, delivered=delivered)
+
+
+class _Ahead:
+    """The stream of an epoch that has ended, which already reads the next one."""
+
+    def __init__(self) -> None:
+        self.kept: tuple[Plan, int, Stream] | None = None  # the plan, the epoch and the stream
+        self.is_useful = True  # whether to read the next epoch ahead: not after another one was requested
+
+    def take(self, plan: Plan, epoch: int) -> Stream | None:
+        """The stream, if it reads this epoch; another one is dropped."""
+        if self.kept is None:
+            return None
+        its_plan, its_epoch, stream = self.kept
+        if its_plan is plan and its_epoch == epoch and stream.is_usable():
+            self.kept = None
+            return stream
+        self.drop()
+        self.is_useful &= its_plan is not plan
+        return None
+
+    def keep(self, plan: Plan, epoch: int, stream: Stream) -> None:
+        """Keep a stream that reads this epoch."""
+        self.drop()
+        self.kept = plan, epoch, stream
+
+    def drop(self) -> None:
+        """Drop what was read."""
+        kept, self.kept = self.kept, None
+        if kept is not None:
+            kept[2].close()
 
 
 class _Epoch(Iterator[Batch]):

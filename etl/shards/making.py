@@ -13,11 +13,12 @@ from etl.ingest.writing.preparation import Preparation, prepare
 from etl.pictures.images import RejectedError
 from etl.pictures.plan import EXTENSIONS
 from etl.shards.plan import Compression
-from etl.shards.reading import Labelled, PictureTable, ahead, companion_extension, fetched
+from etl.shards.reading import AHEAD, AHEAD_BYTES, Labelled, PictureTable, companion_extension, fetched
 from etl.shards.rows import ARROW_MADE, Listed, listed_rows
 from etl.shards.samples import Sample, compressed, listed_size, sample_metadata
 from etl.sources.entries import Entry
 from etl.sources.reading import Reader
+from formats.read_ahead import ahead
 
 _BATCH_BYTES = 8 << 20
 _BATCH_ROWS = 1000
@@ -38,7 +39,13 @@ def make(
     task = partial(_made, preparation=preparation, compress=compress)
     with Reader() as reader, ThreadPoolExecutor(threads, thread_name_prefix="pictures") as pool:
         given = _with_pictures(rows, reader, pictures)
-        made = ahead(given, lambda one: pool.submit(task, *one), size=lambda one: one[2].size)
+        made = ahead(
+            given,
+            lambda one: pool.submit(task, *one),
+            most=AHEAD,
+            size=lambda one: one[2].size,
+            most_bytes=AHEAD_BYTES,
+        )
         samples = (sample for _, sample in made)
         for group in bounded(samples, most=_BATCH_ROWS, most_bytes=_BATCH_BYTES, size=lambda sample: int(sample[5])):
             yield batch_of(group, ARROW_MADE)

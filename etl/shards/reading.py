@@ -1,9 +1,8 @@
 """Images in the order in which they are packed, read ahead: from files, and from tables by id."""
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
 
 from etl.batches import bounded
@@ -15,14 +14,14 @@ from etl.shards.samples import Sample, sample_metadata
 from etl.sources.companions import read_array
 from etl.sources.entries import Entry
 from etl.sources.reading import Reader
+from formats.read_ahead import ahead
 from schemas import Columns, TableName
 from schemas.tables import LabelType
 
 THREADS = 4  # the number of images that a task reads at a time, if it can
 _READ_TOGETHER = 8
 _READ_TOGETHER_BYTES = 4 << 20  # the size of a group, because each thread switch costs as much as a small file
-_AHEAD_BYTES = 32 << 20
-_AHEAD = 64
+AHEAD, AHEAD_BYTES = 64, 32 << 20  # images in progress at a time
 _TOGETHER = 64  # the number of images that are requested from a table at a time
 
 
@@ -70,7 +69,9 @@ def from_files(rows: Iterable[Labelled], *, label_type: LabelType, check: Check)
         groups = ahead(
             bounded(rows, most=_READ_TOGETHER, most_bytes=_READ_TOGETHER_BYTES, size=lambda row: row.entry.size),
             lambda group: pool.submit(read_all, group),
+            most=AHEAD,
             size=lambda group: sum(row.entry.size for row in group),
+            most_bytes=AHEAD_BYTES,
         )
         for group, samples in groups:
             yield from zip(group, samples, strict=True)
@@ -100,7 +101,7 @@ def fetched(
         opened = picture_reader(pictures.cluster, pictures.table, columns=columns)
         read = runner.run(opened.__aenter__())
         try:
-            for batch in bounded(rows, most=_TOGETHER, most_bytes=_AHEAD_BYTES, size=lambda row: row.entry.size):
+            for batch in bounded(rows, most=_TOGETHER, most_bytes=AHEAD_BYTES, size=lambda row: row.entry.size):
                 found = runner.run(_all(read, [row.entry.id for row in batch]))
                 for row, one in zip(batch, found, strict=True):
                     if one is None or one[0] is None:
@@ -137,24 +138,6 @@ def companion_extension(companion: bytes | None, *, label_type: LabelType) -> st
         read_array(companion)
         return "npy"
     return f"seg.{EXTENSIONS[read_header(companion, check='none').format]}"
-
-
-def ahead(
-    rows: Iterable[Row], start: "Callable[[Row], Future[Made]]", *, size: Callable[[Row], int]
-) -> Iterator[tuple[Row, Made]]:
-    """Rows with their results, in order. Several are in progress at a time, bounded in number and bytes."""
-    running: deque[tuple[Row, Future[Made]]] = deque()
-    under_way = 0
-    for row in rows:
-        while running and (len(running) >= _AHEAD or under_way + size(row) > _AHEAD_BYTES):
-            first, future = running.popleft()
-            under_way -= size(first)
-            yield first, future.result()
-        running.append((row, start(row)))
-        under_way += size(row)
-    while running:
-        first, future = running.popleft()
-        yield first, future.result()
 
 
 async def _all(read: Callable[[Row], Awaitable[Made]], rows: Iterable[Row]) -> list[Made]:

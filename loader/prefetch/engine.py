@@ -1,4 +1,12 @@
-"""The thread that reads ahead, with its event loop and its connections."""
+"""The thread that reads ahead, with its event loop and its connections.
+
+The first stream starts the thread. After an error, and in a forked child, the next stream starts another one::
+
+    connecting ------> connected ---close---> closing ------> over
+        |              streams begin          streams get       ^
+        |              and end                `ClosedError`     |
+        +--- an error, which all that wait for it get ----------+
+"""
 
 import asyncio
 import logging
@@ -18,12 +26,10 @@ from loader.prefetch.window import Window
 
 _log = logging.getLogger(__name__)
 
+# How long closing waits for the driver, which closes a connection only when its reads are answered or timed out. After
+# that the thread continues alone; it does not delay the end of the process.
 _CLOSE_SECONDS = 2.0
-"""How long closing waits for the driver, which closes a connection only when its reads are answered or timed out. After
-that the thread continues alone; it does not delay the end of the process."""
-
-_WAKE_SECONDS = 0.5
-"""How long the wait for a connection is at a time, so that Ctrl-C is seen."""
+_WAKE_SECONDS = 0.5  # how long the wait for a connection is at a time, so that Ctrl-C is seen
 
 
 class FetchEngine(Closing):

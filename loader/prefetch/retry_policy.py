@@ -3,18 +3,13 @@
 from formats.retries import pause
 from loader.prefetch.window import Window
 
-_LATE = 1.5
-_LATE_SECONDS = 0.05
-"""An answer is late after `_LATE` times the 95th percentile, plus this."""
-_FEW = 64
-_LATE_OF_FEW = 1.0
-"""Before there were `_FEW` answers, an answer is late after this many seconds, at least."""
-_SECOND_SHARE = 0.02
-"""The share of hedged reads among all reads; so a slow server gets hardly more work."""
-_SECOND_AT_ONCE = 16
-"""Hedged reads that are allowed in addition, for answers that are late at the same time."""
-_READERS = 3
-"""The most reads of one sample under way."""
+# An answer is late after this many times the 95th percentile, plus this many seconds.
+_LATE, _LATE_SECONDS = 1.5, 0.05
+# Before there were so many answers, it is late after this many seconds at least.
+_FEW, _LATE_OF_FEW = 64, 1.0
+_SECOND_SHARE = 0.02  # of hedged reads among all reads, so that a slow server gets hardly more work
+_SECOND_AT_ONCE = 16  # hedged reads that are allowed in addition, for answers that are late at the same time
+_READERS = 3  # the most reads of one sample under way
 
 
 class RetryPolicy:
@@ -26,12 +21,8 @@ class RetryPolicy:
         self._hedged = 0  # hedged reads so far
 
     def pause(self, tries: int, /) -> float:
-        """How long to wait before the next try after so many failed ones: a little, then twice as long each time."""
+        """How long to wait before the next try after so many failed ones."""
         return pause(tries, longest=2.0)
-
-    def is_over(self, *, begun: float, now: float) -> bool:
-        """Whether a sample that was first read at this time has failed."""
-        return now - begun >= self.timeout
 
     def late(self, window: Window, /) -> float:
         """How long an answer may take before the sample is read a second time."""

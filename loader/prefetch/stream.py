@@ -9,12 +9,21 @@
 A fetch task reads one sample after another, so a sample does not cost a task. What was read and what is in flight
 (estimated by the mean size) stays within the budget. Only what the consumer waits for may exceed it; otherwise nothing
 would move. Everything but `take` and `close` runs on the event loop.
+
+A sample is read until it is here, with its bytes or with an error, which its batch raises unless it is skipped::
+
+                           bytes, or an error that another read cannot mend
+    taken ----> reading --------------------------------------------------------> here ----> in a batch
+                |  ^  ^---- late: another task reads it, too. The first                ^
+    no answer,  |  |        that has bytes or an error cancels the others.             |
+    and nobody  v  |                                                                   |
+    else reads  pausing -----------------------------------------------------------> given up
+                          not here at `timeout`, whether reading or pausing
 """
 
 import asyncio
 import os
 import queue
-import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
@@ -31,11 +40,10 @@ from loader.prefetch.window import Window
 
 OnMissing: TypeAlias = Literal["raise", "skip"]
 
+# How long a consumer waits at a time. Ctrl-C does not wake it if it comes just before the wait, or in another thread.
+# It is then seen after this time.
 _WAKE_SECONDS = 0.5
-"""How long a consumer waits at a time. Ctrl-C does not wake it if it comes just before the wait, or in another thread.
-It is then seen after this time."""
-_LOOK_SECONDS = 0.05
-"""How often late answers are searched."""
+_LOOK_SECONDS = 0.05  # how often late answers are searched
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +275,7 @@ class FetchStream:
         sample.error = error
         sample.sent = float("inf")
         context.meter.retries += 1
-        await asyncio.sleep(context.policy.pause(sample.tries) * random.uniform(0.5, 1.0))
+        await asyncio.sleep(context.policy.pause(sample.tries))
         return not sample.is_here
 
     def _look(self) -> None:
@@ -284,7 +292,7 @@ class FetchStream:
                 return
             if now - sample.begun < soonest or not sample.begun or sample.is_here:
                 continue
-            if policy.is_over(begun=sample.begun, now=now):
+            if now - sample.begun >= policy.timeout:
                 sample.error = self._given_up(sample)
                 self._arrived(sample, None)
             elif now - sample.sent > late and policy.may_hedge(window, readers=sample.readers):

@@ -4,25 +4,26 @@ With too few the link is idle. More than it needs only wait in queues, and a bur
 window starts small and doubles every round trip until answers take twice the shortest round trip, because reads then
 wait in a queue. After that it is twice the product of the best recent rate and the shortest recent round trip, or as
 many as keep a nearby server busy. Now and then it is raised for a round, to see whether more has become possible. (The
-measures are those of BBR, Cardwell et al. 2016; a window paces reads well enough if TCP paces the bytes.)
+measures are those of BBR, Cardwell et al. 2016; a window paces reads well enough if TCP paces the bytes.)::
+
+                   answers wait in a queue                     each 8th round
+    beginning ----------------------------------> steady ------------------------> probing
+    one more for      or the server refuses       2 x rate      <----------------  3 x rate
+    each answer       a read: half as many        x round trip     after a round   x round trip
 """
 
 import math
 from collections import deque
 
 _FIRST = 16
-_BUSY = 256
-"""Reads in flight that keep a server without any delay busy, measured; but not more than it answers in this time:"""
-_BUSY_SECONDS = 0.25
+# Reads in flight that keep a server without any delay busy, measured; but not more than it answers in this time.
+_BUSY, _BUSY_SECONDS = 256, 0.25
 _GAIN = 2.0
-_PROBE_GAIN = 3.0
-_ROUNDS_A_PROBE = 8
-_QUEUED = 2.0
-"""An answer that takes this many times the shortest round trip has waited in a queue."""
-_BEST_ROUNDS = 10
-_SECONDS_OF_LEAST = 30.0
-_REMEMBERED = 1024
-"""How many times of answers are kept; a power of two."""
+_PROBE_GAIN, _ROUNDS_A_PROBE = 3.0, 8
+_QUEUED = 2.0  # an answer that takes this many times the shortest round trip has waited in a queue
+_BEST_ROUNDS = 10  # the best rate of so many counts, so that a slow round does not make the window smaller
+_SECONDS_OF_LEAST = 30.0  # a shortest round trip is forgotten after two such spans, in case the route has become longer
+_REMEMBERED = 1024  # times of answers that are kept; a power of two
 
 
 class Window:

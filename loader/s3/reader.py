@@ -2,13 +2,13 @@
 
 import os
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from formats import StorageError
+from formats.read_ahead import ahead
 from formats.retries import Retries
 from loader.errors import AccessError, MissingImageError, UnreachableError
 from loader.s3.client import Client, told
@@ -23,9 +23,7 @@ Item = TypeVar("Item")
 
 class ObjectReader:
     """Reads whole objects below a folder of a bucket, ``reads`` at a time. A failing read is repeated for ``timeout``
-    seconds.
-
-    It is pickled without its connections and threads, and a forked process does not use its parent's.
+    seconds. It is pickled without its connections and threads, and a forked process does not use its parent's.
     """
 
     def __init__(self, client: Client, bucket: str, folder: str, *, reads: int, timeout: float) -> None:
@@ -41,10 +39,8 @@ class ObjectReader:
         return f"{self._client.address(self._bucket, self._folder)}/{name}"
 
     def read(self, name: str, /, stop: threading.Event | None = None) -> bytes:
-        """An object's bytes.
-
-        Raises `MissingImageError` or `AccessError` immediately, and `UnreachableError` after the timeout, or when
-        ``stop`` is set.
+        """An object's bytes. Raises `MissingImageError` or `AccessError` immediately, and `UnreachableError` after the
+        timeout, or when ``stop`` is set.
         """
         stop = stop or threading.Event()
         retries = Retries(seconds=self._timeout, is_stopped=stop.is_set)
@@ -53,23 +49,14 @@ class ObjectReader:
     def read_ahead(self, items: Iterable[Item], name_of: Callable[[Item], str], /) -> Iterator[tuple[Item, bytes]]:
         """Items and their objects' bytes, in the order of the items. Up to ``reads`` of them are read ahead."""
         stop = threading.Event()
-        pending: deque[tuple[Item, Future[bytes]]] = deque()
         try:
-            for item in items:
-                pending.append((item, self._own().pool.submit(self.read, name_of(item), stop)))
-                if len(pending) >= self._reads:
-                    first, future = pending.popleft()
-                    yield first, future.result()
-            while pending:
-                first, future = pending.popleft()
-                yield first, future.result()
-        finally:  # also if the consumer stops early: threads must not delay the end of the process
+            yield from ahead(
+                items, lambda item: self._own().pool.submit(self.read, name_of(item), stop), most=self._reads
+            )
+        finally:  # also if the consumer stops early: a read that is repeated must not delay the end of the process
             stop.set()
-            for _, future in pending:
-                future.cancel()
 
     def _attempt(self, name: str, stop: threading.Event) -> bytes:
-
         wanted = f"Wanted {self.url(name)}"
         error: Exception
         try:

@@ -9,7 +9,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from formats import ShardError as PackingError
 from formats import StorageError
 from formats.hashing import xxhash64
+from formats.read_ahead import ahead
 from formats.shards.layout import cut, shard_name
 from formats.sizes import parse_size
 from loader.errors import LoaderError, OptionError, ShardError, SplitError, require
@@ -139,7 +140,7 @@ def upload_cv_dataset(
         mine, names = None if count is None else ds, tuple(class_names(ds))
         job = Job(mine, client, bucket, base_folder, spool, image_format, quality, dataset, names)
         with _processes(workers if count is None else min(workers, count), job) as pool, _bar(progress) as bar:
-            items = _measured(pool, ds, count, bar, ahead=_AHEAD_OF_PICTURES * max(1, workers))
+            items = _measured(pool, ds, count, bar, most=_AHEAD_OF_PICTURES * max(1, workers))
             layout = packing.layout(items)
             shards = _write(pool, items, layout, bar)
         _publish(storage, job, shards, items, layout, before, source=f"{type(ds).__module__}.{type(ds).__qualname__}")
@@ -321,43 +322,36 @@ def _in_turn(
     tasks: Iterable[tuple[Any, ...]],
     done: Callable[[tuple[Any, ...]], None],
     *,
-    ahead: int = _AHEAD,
+    most: int = _AHEAD,
 ) -> list[Any]:
     """The results of tasks in their order; few of them are submitted ahead, as they may be large."""
-    results: dict[int, Any] = {}
-    running: dict[Future[Any], tuple[int, tuple[Any, ...]]] = {}
-    waiting = iter(enumerate(tasks))
-    ahead = 1 if isinstance(pool, _Here) else ahead
-    while True:
-        while len(running) < ahead and (task := next(waiting, None)) is not None:
-            running[pool.submit(function, *task[1])] = task
-        if not running:
-            return [results[number] for number in range(len(results))]
-        for future in wait(running, return_when=FIRST_COMPLETED).done:
-            number, arguments = running.pop(future)
-            try:
-                results[number] = future.result()
-            except LoaderError:
-                raise
-            except BrokenProcessPool as error:
-                raise ShardError(
-                    "Wanted processes that pack the dataset. Found: one was killed, perhaps because memory ran out. "
-                    "Use fewer workers."
-                ) from error
-            except OSError as error:
-                raise ShardError(f"Wanted processes that pack the dataset. Found: {error}") from error
-            done(arguments)
+    most = 1 if isinstance(pool, _Here) else most
+    results = []
+    try:
+        for task, result in ahead(tasks, lambda task: pool.submit(function, *task), most=most):
+            results.append(result)
+            done(task)
+    except LoaderError:
+        raise
+    except BrokenProcessPool as error:
+        raise ShardError(
+            "Wanted processes that pack the dataset. Found: one was killed, perhaps because memory ran out. "
+            "Use fewer workers."
+        ) from error
+    except OSError as error:
+        raise ShardError(f"Wanted processes that pack the dataset. Found: {error}") from error
+    return results
 
 
-def _measured(pool: Pool, ds: Any, count: int | None, bar: Bar, *, ahead: int) -> _Items:
-    """Encode what must be encoded, and measure all items; ``ahead`` of an iterable's are sent at a time."""
+def _measured(pool: Pool, ds: Any, count: int | None, bar: Bar, *, most: int) -> _Items:
+    """Encode what must be encoded, and measure all items; ``most`` tasks of an iterable are sent at a time."""
     if count is None:
-        return _Items.of(_measure_iterable(pool, ds, bar, ahead=ahead))
+        return _Items.of(_measure_iterable(pool, ds, bar, most=most))
     tasks = [(range(start, min(start + _ITEMS_TOGETHER, count)),) for start in range(0, count, _ITEMS_TOGETHER)]
     return _Items.of(_in_turn(pool, measured, tasks, lambda task: bar("encode", len(task[0]), count)))
 
 
-def _measure_iterable(pool: Pool, ds: Iterable[Any], bar: Bar, *, ahead: int) -> list[Measures]:
+def _measure_iterable(pool: Pool, ds: Iterable[Any], bar: Bar, *, most: int) -> list[Measures]:
     """The same of an iterable, read here and only once, because each process would iterate over all of it."""
 
     def tasks() -> Iterator[tuple[int, list[tuple[Any, int]]]]:
@@ -370,7 +364,7 @@ def _measure_iterable(pool: Pool, ds: Iterable[Any], bar: Bar, *, ahead: int) ->
         if together:
             yield first, together
 
-    found = _in_turn(pool, measured_items, tasks(), lambda task: bar("encode", len(task[1]), None), ahead=ahead)
+    found = _in_turn(pool, measured_items, tasks(), lambda task: bar("encode", len(task[1]), None), most=most)
     if not found:
         raise OptionError(_NO_ITEM)
     return found

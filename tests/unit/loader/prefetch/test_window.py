@@ -96,7 +96,8 @@ def test_response_times_are_reported() -> None:
 
 def test_pauses_double_up_to_two_seconds() -> None:
     policy = RetryPolicy(timeout=10)
-    assert [policy.pause(tries) for tries in (1, 2, 3, 100)] == pytest.approx([0.1, 0.2, 0.4, 2.0])
+    for tries, longest in ((1, 0.1), (2, 0.2), (3, 0.4), (100, 2.0)):
+        assert longest / 2 <= policy.pause(tries) <= longest
 
 
 def test_second_reads_are_few_and_at_most_three_per_sample() -> None:
