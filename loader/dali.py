@@ -57,10 +57,8 @@ def dali(module: str) -> Any:
 
 
 class EpochReader:
-    """What a DALI pipeline calls for each batch. DALI counts epochs and says which one it needs.
-
-    Up to ``threads`` images are decoded at a time that DALI does not decode. A call raises `DecodeError` for one that
-    nothing decodes; its batch is then in `pending`.
+    """What a DALI pipeline calls for each batch. Up to ``threads`` images are decoded at a time that DALI does not
+    decode. A call raises `DecodeError` for one that nothing decodes; its batch is then in `pending`.
     """
 
     def __init__(
@@ -73,20 +71,19 @@ class EpochReader:
         failed: dict[int, Exception | None] | None = None,
     ) -> None:
         self._source, self._reader, self._plan, self._threads = source, reader, reader.plan, threads
+        # Files that DALI has failed to decode, by their hashes, and why it does not take their pixels, if so.
         self.failed: dict[int, Exception | None] = {} if failed is None else failed
-        """Files that DALI has failed to decode, by their hashes, and why it does not take their pixels, if so."""
         self._first_epoch = first_epoch
         self._epoch: int | None = None
         self.is_followed = True
         self._batches: Iterator[Batch] = iter(())
         self._again: deque[Batch] = deque()
+        # The batches that DALI has taken and not yet delivered: it may be working on them.
         self.pending: deque[Batch] = deque()
-        """The batches that DALI has taken and not yet delivered: it may be working on them."""
 
     def outputs(self, *, is_followed: bool = True) -> tuple[Any, ...]:
-        """Images, labels, metadata and features as outputs of the pipeline that is being defined.
-
-        ``is_followed``: whether the caller takes each batch from `given`. Else `pending` stays empty.
+        """Images, labels, metadata and features as outputs of the pipeline that is being defined; ``is_followed``:
+        whether the caller takes each batch from `given`, otherwise `pending` stays empty.
         """
         fn, types = dali("fn"), dali("types")
         source = self._source
@@ -128,9 +125,8 @@ class EpochReader:
         self._first_epoch = epoch
 
     def undecodable(self, batch: Batch, *, asks_dali: bool) -> dict[int, Exception]:
-        """Why images of a batch, by their places, cannot be decoded; ``asks_dali`` also finds those not known yet.
-
-        What only DALI cannot decode is not given to it again.
+        """Why images of a batch, by their places, cannot be decoded; ``asks_dali`` also finds those not known yet,
+        which are not given to DALI again.
         """
         errors: dict[int, Exception] = {}
         for place, (image, file) in enumerate(zip(batch.images, self._files(batch), strict=True)):

@@ -14,22 +14,9 @@ _logged: set[str] = set()
 
 
 def ranks(rank: int | None = None, world_size: int | None = None, /) -> tuple[int, int]:
-    """The rank, from 0, and the number of ranks: as given, else detected.
-
-    Detection looks at torch.distributed, if it is initialised; then at ``RANK`` and ``WORLD_SIZE``, which torchrun
-    sets; then at Slurm, for a step of several tasks. Without any of them it is ``(0, 1)``. A detected pair other than
-    that is logged at INFO, once per process.
-
-    Args:
-        rank: The rank, or None.
-        world_size: The number of ranks, or None.
-
-    Returns:
-        ``(rank, world_size)``.
-
-    Raises:
-        OptionError: One value is given without the other, the rank is not below the number of ranks, or the environment
-            sets only one variable of a pair, or something that is not a number.
+    """The rank, from 0, and the number of ranks: as given, else detected. Raises `OptionError` for one without the
+    other, a rank that is not below the number of ranks, and an environment with only one variable of a pair, or
+    something that is not a number.
     """
     if (rank is None) != (world_size is None):
         missing = "rank" if rank is None else "world_size"

@@ -40,9 +40,8 @@ class Checkpoint:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str], *, arch: str, classes: int) -> "Checkpoint":
-        """Read a checkpoint, on the CPU, without running any code from it.
-
-        Raises `TrainingError` for another file, or a checkpoint of another model.
+        """Read a checkpoint, on the CPU, without running any code from it. Raises `TrainingError` for another file, or
+        a checkpoint of another model.
         """
         try:
             found = torch.load(path, map_location="cpu", weights_only=True)

@@ -7,9 +7,9 @@ from typing import Any
 
 from formats.command_line import Parser, port
 
+# How long a process waits for torchrun to end it, which it does once one process has failed: the one that prints must
+# be the first. If that one does not fail, the others fail after this time.
 _WAIT_SECONDS = 30.0
-"""How long a process waits for torchrun to end it, which it does once one process has failed: the one that prints must
-be the first. If that one does not fail, the others fail after this time."""
 
 DEVICES = ("auto", "cpu", "cuda")
 

@@ -48,17 +48,17 @@ def _from_shards(options: TrainOptions, side: Side) -> Callable[..., loader.Sour
     return partial(loader.ShardSource, loader.open_shards(place))
 
 
+# By the kind of the options: a function that makes a source when it gets batch size, ranks and order.
 KINDS: dict[str, Open] = {"split": _from_split, "rows": _from_rows, "folders": _from_folders, "shards": _from_shards}
-"""By the kind of the options: a function that makes a source when it gets batch size, ranks and order."""
 
 
 @contextmanager
 def open_sources(options: TrainOptions, ranks: Ranks) -> Iterator[tuple[loader.Source, loader.Source]]:
-    """The sources of training and validation, connected.
-
-    Training has a new order each epoch, and the same number of full batches on all ranks. Validation has each image
-    once, in one order. Raises `TrainingError` for sources that do not go together, and the loader's errors.
+    """The sources of training and validation, connected. Raises `TrainingError` for sources that do not go together,
+    and the loader's errors.
     """
+    # Training has a new order each epoch, and the same number of full batches on all ranks. Validation has each image
+    # once, in one order.
     share: dict[str, Any] = {"batch_size": options.batch_size, "seed": options.seed}
     share |= {"rank": ranks.rank, "world_size": ranks.world_size}
     kind = KINDS[options.kind]
@@ -103,9 +103,8 @@ def check_sides(train: loader.Source, val: loader.Source, options: TrainOptions)
 
 
 def batches_of(source: loader.Source, options: TrainOptions, ranks: Ranks, *, train: bool) -> loader.GenericIterator:
-    """The source's batches through DALI: tensors, on the GPU unless DALI works on the CPU.
-
-    They are ``(images, labels)``; with the user's transforms ``{"images": images, "labels": labels}``.
+    """The source's batches through DALI, as tensors on the GPU unless DALI works on the CPU: ``(images, labels)``, or
+    with the user's transforms ``{"images": images, "labels": labels}``.
     """
     on_gpu: dict[str, Any] = {
         "device_id": None if options.dali_cpu else ranks.device_id,

@@ -49,8 +49,7 @@ from training import command_line
 from training.errors import TrainingError
 
 READERS = ("cassandra", "s3", "file", "shards")
-LEAST_SECONDS = 1.0
-"""A shorter epoch consists mostly of its start and end, and gives no figure."""
+LEAST_SECONDS = 1.0  # a shorter epoch consists mostly of its start and end, and gives no figure
 _DEPTH = 2
 _PICTURES = "jpg;png;webp;bmp;tif;jp2;ppm"
 Gather = Callable[[Sequence[float]], list[list[float]]]
@@ -173,9 +172,8 @@ def run(options: LoopOptions, *, rank: int, world_size: int, device_id: int | No
 
 
 def summary(epochs: Sequence[Epoch]) -> dict[str, dict[str, float]] | None:
-    """The rates over all epochs but the first, and their standard deviation; of the first, if it is the only one.
-
-    None if one of them was too short.
+    """The rates over all epochs but the first, and their standard deviation; of the first, if it is the only one; None
+    if one of them was too short.
     """
     warm = epochs[1:] or epochs
     if not all(one.is_measured for one in warm):
@@ -192,10 +190,8 @@ def summary(epochs: Sequence[Epoch]) -> dict[str, dict[str, float]] | None:
 def _reader(
     options: LoopOptions, epoch: int, rank: int, world_size: int, device_id: int | None
 ) -> Iterator[tuple[int, Iterator[tuple[int, int]]]]:
-    """The number of batches of an epoch on this rank, and the images and bytes of each.
-
-    Nothing is read before the first batch: a reader that continues from the last epoch would have read ahead.
-    """
+    """The number of batches of an epoch on this rank, and the images and bytes of each."""
+    # Nothing is read before the first batch: a reader that continues from the last epoch would have read ahead.
     if options.reader in ("file", "shards"):
         yield _from_files(options, epoch, rank, world_size, device_id)
         return

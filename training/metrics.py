@@ -18,8 +18,7 @@ class Timer:
 
     data: float = 0.0
     compute: float = 0.0
-    first: float = 0.0
-    """Seconds of the first batch, before anything is warm; they are part of ``data``, too."""
+    first: float = 0.0  # seconds of the first batch, before anything is warm; they are part of ``data``, too
 
     def over(self, batches: Iterable[Item]) -> Iterator[Item]:
         """The batches; measures the time between them."""
@@ -57,17 +56,14 @@ class Scores:
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """Figures of a pass over all ranks: means, and images a second of the slowest rank.
-
-    ``data_share`` is the share of the time in which ranks waited for data; lists are by rank.
-    """
+    """Figures of a pass over all ranks: means, and images a second of the slowest rank. Lists are by rank."""
 
     images: int
     loss: float
     top1: float
     top5: float
     images_per_second: float
-    data_share: float
+    data_share: float  # of the time in which ranks waited for data
     data_seconds: list[float]
     compute_seconds: list[float]
     images_per_second_by_rank: list[float]

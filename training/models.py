@@ -12,7 +12,6 @@ from training.named import named
 
 def model_of(arch: str, classes: int, *, size: int) -> nn.Module:
     """A model with random weights: float32 ``(b, 3, size, size)`` in, logits ``(b, classes)`` out. It is tried once.
-
     Raises `TrainingError` for an unknown name, and for a model with other inputs or outputs.
     """
     model = _made(arch, classes)

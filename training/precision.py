@@ -7,28 +7,19 @@ import torch
 
 from training.ranks import Ranks
 
+# torch's names of the instructions of x86 and ARM for bfloat16.
 _BFLOAT16 = ("avx512_bf16", "amx_bf16", "avx10_2", "bf16", "sve_bf16")
-"""torch's names of the instructions of x86 and ARM for bfloat16."""
 
 
 def has_bfloat16(capabilities: Mapping[str, Any]) -> bool:
-    """Whether a CPU with these `torch.cpu.get_capabilities` supports bfloat16.
-
-    torch emulates it on others, where a training takes about four times as long as in float32.
-    """
+    """Whether a CPU with these `torch.cpu.get_capabilities` supports bfloat16."""
+    # torch emulates it on others, where a training takes about four times as long as in float32.
     return any(capabilities.get(name) for name in _BFLOAT16)
 
 
 def mixed_dtype(opt_level: str, ranks: Ranks, *, capabilities: Mapping[str, Any] | None = None) -> torch.dtype | None:
-    """The type of mixed precision, the same on all ranks; every rank must call this.
-
-    Args:
-        opt_level: O0, O1 or O2.
-        ranks: All processes.
-        capabilities: Those of this CPU; None asks torch.
-
-    Returns:
-        float16 on GPUs, bfloat16 on CPUs; None for only float32, with O0 and if a rank's CPU lacks bfloat16.
+    """The type of mixed precision, for which every rank must call this: float16 on GPUs, bfloat16 on CPUs; None for
+    only float32, with O0 and if a rank's CPU lacks bfloat16. ``capabilities``: those of this CPU; None asks torch.
     """
     if opt_level == "O0":
         return None

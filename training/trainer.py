@@ -19,8 +19,7 @@ from training.precision import mixed_dtype
 from training.ranks import Ranks
 from training.train_options import TrainOptions
 
-IMAGES_OF_LR = 256
-"""The global batch size that --lr is for; the rate is scaled with it (Goyal and others, 2017)."""
+IMAGES_OF_LR = 256  # the global batch size that --lr is for; the rate is scaled with it (Goyal and others, 2017)
 
 
 def lr_at(epoch: float, options: TrainOptions, world_size: int) -> float:

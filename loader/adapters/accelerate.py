@@ -18,10 +18,8 @@ def check_sharded(rank: int, world_size: int, *, is_said: bool) -> None:
 
 
 def check_not_prepared(rank: int, world_size: int, /) -> None:
-    """Refuse a call of a dataset's `set_epoch` by a DataLoader of ``accelerator.prepare()``, which makes one for each
-    pass.
-
-    Raises `OptionError` if the dataset already is a rank's share of the samples.
+    """Refuse a call of `set_epoch` by a DataLoader of ``accelerator.prepare()``, which makes one for each pass. Raises
+    `OptionError` if the dataset already is a rank's share of the samples.
     """
     caller = sys._getframe(2).f_globals.get("__name__", "")
     if world_size > 1 and caller.startswith("accelerate.") and _processes() > 1:

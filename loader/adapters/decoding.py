@@ -26,11 +26,10 @@ Handler = Callable[[str, bytes], Any]
 
 
 class Decoding:
-    """A stage that decodes all files of each sample: first with the given handlers, then with `decoded`.
-
-    A handler is a function of ``.extension`` and bytes that returns None for files that it does not decode, or one of
-    webdataset's names of image types. ``pre`` and ``post`` replace the handlers before and after; ``only``, ``partial``
-    and ``handler`` work as in webdataset. Images are turned upright by EXIF, unless ``orientation`` is "stored". Raises
+    """A stage that decodes all files of each sample: first with the given handlers, then with `decoded`. A handler is a
+    function of ``.extension`` and bytes that returns None for files that it does not decode, or one of webdataset's
+    names of image types. ``pre`` and ``post`` replace the handlers before and after; ``only``, ``partial`` and
+    ``handler`` work as in webdataset. Images are turned upright by EXIF, unless ``orientation`` is "stored". Raises
     `OptionError` for a name that is not an image type.
     """
 
@@ -75,8 +74,8 @@ def decoded(extension: str, data: bytes) -> Any:
             return None
 
 
+# webdataset's defaults for ``xdecode``, without the pickles.
 SAFE_STREAM_DECODERS = [("*.bin", filters.decode_bin), ("*.txt", filters.decode_text)]
-"""webdataset's defaults for ``xdecode``, without the pickles."""
 
 
 class _Pictures:

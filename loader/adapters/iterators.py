@@ -16,8 +16,8 @@ from loader.source import Source, check_source
 
 Output: TypeAlias = Literal["numpy", "torch"]
 
+# Batches that DALI prepares ahead. The source reads ahead of it; more here would only take memory.
 _DEPTH = 2
-"""Batches that DALI prepares ahead. The source reads ahead of it; more here would only take memory."""
 
 _CROP_AREA = (0.08, 1.0)
 _IMAGENET_MEAN = (0.485, 0.456, 0.406)
@@ -151,9 +151,8 @@ class GenericIterator:
         return pipeline
 
     def _without_undecodable(self, reader: EpochReader, error: Exception) -> list[Batch]:
-        """The batches that DALI was working on, without the images that cannot be decoded.
-
-        Raises the error that names the first of these, unless they are skipped. Raises DALI's own if it can decode all.
+        """The batches that DALI was working on, without the images that cannot be decoded. Raises the error that names
+        the first of these, unless they are skipped. Raises DALI's own if it can decode all.
         """
         batches = list(reader.pending)
         failed = len(reader.failed)
@@ -277,9 +276,8 @@ def classification(
     is_on_gpu: bool = False,
     are_vectors: Sequence[bool] = (),
 ) -> tuple[Any, ...]:
-    """The graph of `ClassificationIterator`: images, labels and features from files, labels and the rest.
-
-    The last outputs of the source are features; ``are_vectors`` says of each whether it is a vector.
+    """The graph of `ClassificationIterator`: images, labels and features from what the source gives, whose last outputs
+    are its features; ``are_vectors`` says of each whether it is a vector.
     """
     fn, types = dali("fn"), dali("types")
     device = "mixed" if is_on_gpu else "cpu"
@@ -318,10 +316,8 @@ def classification(
 
 
 def _evaluated(shape: Any, *, size: int) -> tuple[Any, tuple[Any, Any]]:
-    """The sides that torchvision's Resize gives to images of a shape, and the place of its CenterCrop, as DALI has it.
-
-    Resize rounds the longer side down; CenterCrop rounds halves to even numbers.
-    """
+    """The sides that torchvision's Resize gives to images of a shape, and the place of its CenterCrop for DALI."""
+    # Resize rounds the longer side down; CenterCrop rounds halves to even numbers.
     fn, types, math = dali("fn"), dali("types"), dali("math")
     shorter = round(size * 256 / 224)
     sides = shape[:2]

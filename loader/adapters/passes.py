@@ -30,11 +30,11 @@ from loader.errors import DeliveryError
 
 _KEPT = 256  # passes that are remembered: workers join within seconds
 _POLL_SECONDS = 0.01
+# The shared memory begins with two numbers: how often something was closed, and the length of the ledgers.
 _NUMBER_BYTES = 8
-"""The shared memory begins with two numbers: how often something was closed, and the length of the ledgers."""
 
+# How a process was started ("fork", or as a "copy"), by which thread of its parent, and that thread's count.
 Birth: TypeAlias = tuple[str, int, int]
-"""How a process was started ("fork", or as a "copy"), by which thread of its parent, and that thread's count."""
 
 
 class _Thread(threading.local):
@@ -67,19 +67,12 @@ os.register_at_fork(before=_before_fork, after_in_child=_in_child)
 
 @dataclass(frozen=True, slots=True)
 class Team:
-    """What the workers of one pass have in common.
+    """What the workers of one pass have in common."""
 
-    Attributes:
-        seed: The base seed.
-        count: The number of workers.
-        birth: The birth of worker 0, computed from this worker's own.
-        turn: The number of passes that these workers have begun before.
-    """
-
-    seed: int
-    count: int
-    birth: Birth
-    turn: int
+    seed: int  # the base seed
+    count: int  # of workers
+    birth: Birth  # of worker 0, computed from this worker's own
+    turn: int  # how many passes these workers have begun before
 
     def is_that_of(self, other: "Team") -> bool:
         """Whether both are of one pass, even if their thread started another process between its workers."""
@@ -103,17 +96,13 @@ class Ledger:
     """The passes that one process has begun, with its workers. No I/O."""
 
     def __init__(self, following: int | None = None, loads: int = 0, is_closed: bool = False) -> None:
-        self.following = following
-        """The epoch of the next pass; None: the source's first."""
-        self.loads = loads
-        """How often a state was loaded."""
-        self.is_closed = is_closed
-        """Whether what the passes read was closed in the main process."""
+        self.following = following  # the epoch of the next pass; None: the source's first
+        self.loads = loads  # how often a state was loaded
+        self.is_closed = is_closed  # whether what the passes read was closed in the main process
         self._passes: list[tuple[Team, int, list[int]]] = []  # team, epoch, numbers of the workers that have joined
 
     def begin(self, team: Team | None, number: int, *, first_epoch: int, epoch: int | None = None) -> Pass:
         """Begin a pass: the one of the worker's team, or else a new one of the given epoch, or of the next epoch.
-
         Raises `DeliveryError` if the team has another epoch than the given one.
         """
         found = None if team is None else self._of(team, but=number)
@@ -159,11 +148,10 @@ class Ledger:
 
 
 class Passes:
-    """The ledgers of a dataset, in memory that the main process and all workers share.
+    """The ledgers of a dataset, in memory that the main process and all workers share."""
 
-    A process that is forked or spawned with the dataset, as ranks are, has its own ledger for itself and its workers. A
-    pickle for any other purpose makes new passes.
-    """
+    # A process that is forked or spawned with the dataset, as ranks are, has its own ledger for itself and its workers.
+    # A pickle for any other purpose makes new passes.
 
     def __init__(self) -> None:
         self._base: tuple[int | None, int] = (None, 0)  # the start of a new ledger
@@ -222,9 +210,8 @@ class Passes:
             return ledger.loads
 
     def begin(self, *, first_epoch: int, epoch: int | None = None) -> Pass:
-        """Begin a pass of this process: the given epoch, or else the next one.
-
-        Raises `DeliveryError` if another worker of the pass has begun another epoch.
+        """Begin a pass of this process: the given epoch, or else the next one. Raises `DeliveryError` if another worker
+        of the pass has begun another epoch.
         """
         info = get_worker_info()
         team = None
@@ -237,9 +224,8 @@ class Passes:
             return ledger.begin(team, 0 if info is None else info.id, first_epoch=first_epoch, epoch=epoch)
 
     def confirm(self, begun: Pass, *, timeout: float) -> None:
-        """Wait until all workers of a pass have begun it; usually they have.
-
-        Raises `DeliveryError` if not all have within ``timeout`` seconds: they may have begun another epoch.
+        """Wait until all workers of a pass have begun it; usually they have. Raises `DeliveryError` if not all have
+        within ``timeout`` seconds: they may have begun another epoch.
         """
         if begun.team is None:
             return

@@ -33,13 +33,11 @@ def check_orientation(value: str) -> None:
 
 
 def is_read_by_dali(image: bytes) -> bool:
-    """Whether DALI decodes a file as `formats.pictures.decoding` says, as far as its first bytes tell.
-
-    It does for complete JPEG of 8 bits, gray or in colour as YCbCr; for PNG of 8 and 16 bits without animation; for
-    WebP without EXIF and animation; and for plain PNM. Its decoders differ for rare EXIF blocks and other formats.
-    Those for GPUs also take RGB in a JPEG for YCbCr, give other values of PNG with 2 and 4 bits, and accept truncated
-    JPEG.
-    """
+    """Whether DALI decodes a file as `formats.pictures.decoding` says, as far as its first bytes tell."""
+    # It does for complete JPEG of 8 bits, gray or in colour as YCbCr; for PNG of 8 and 16 bits without animation; for
+    # WebP without EXIF and animation; and for plain PNM. Its decoders differ for rare EXIF blocks and other formats.
+    # Those for GPUs also take RGB in a JPEG for YCbCr, give other values of PNG with 2 and 4 bits, and accept truncated
+    # JPEG.
     try:
         if image[:2] == b"\xff\xd8":
             return _is_usual_jpeg(image)

@@ -35,16 +35,10 @@ _PIECE = 4096  # places of the order that are looked up together
 
 @dataclass(frozen=True, slots=True)
 class SkippedObject:
-    """An object that was left out because it is not a picture.
-
-    Attributes:
-        url: The address of the object.
-        index: The index of the sample; -1 for an object that the listing left out by its name.
-        reason: The message of the error.
-    """
+    """An object that was left out because it is not a picture."""
 
     url: str
-    index: int
+    index: int  # of the sample; -1 for an object that the listing left out by its name
     reason: str
 
 

@@ -33,11 +33,7 @@ else:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class SampleBatch(Batch):
-    """A batch of samples as they are in the shards: dictionaries of bytes, with ``__key__`` and ``__url__``.
-
-    Attributes:
-        samples: The ``b`` dictionaries.
-    """
+    """A batch of samples as they are in the shards: ``b`` dictionaries of bytes, with ``__key__`` and ``__url__``."""
 
     samples: list[dict[str, Any]] = field(default_factory=list, repr=False)
 

@@ -29,8 +29,8 @@ _ANOTHER_STATE = (
 
 
 _SHARED_OUT = ("memory_budget", "max_in_flight")
+# What a state of shards has besides the global batch size. With other values, a step has other samples.
 _DEALT = ("batch_size", "world_size", "streams", "mix")
-"""What a state of shards has besides the global batch size. With other values, a step has other samples."""
 
 
 class TorchDataset(IterableDataset[Any]):

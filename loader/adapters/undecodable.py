@@ -39,7 +39,6 @@ def decode_error(
 
 def left_out(source: "Source", batch: Batch, reasons: Mapping[int, object], *, before: Batch | None) -> Batch | None:
     """The batch without the samples at the places of ``reasons``, which the source records; None if nothing is left.
-
     With a policy that fills batches, its samples are repeated in turn until it is full, or those of the batch
     ``before``. Raises `DecodeError` if there are none.
     """

@@ -32,8 +32,8 @@ _WARNINGS: dict[ClientName, str] = {
         "acsylla cannot be imported (%s): reading with cassandra-driver, which takes about three times the CPU time"
     ),
 }
+# The type of a data table's label column, by the type of labels.
 _LABELS: dict[str, Kind | None] = {"int": "int", "blob": "blob", "multi": "blob", "none": None}
-"""The type of a data table's label column, by the type of labels."""
 
 
 def readers_of(split: Split, cluster: Cluster, *, metadata: tuple[str, ...] = ()) -> Callable[[], TableReader]:

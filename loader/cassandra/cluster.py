@@ -12,8 +12,8 @@ from loader.options import check_choice, check_int
 
 ClientName: TypeAlias = Literal["acsylla", "cassandra-driver"]
 Consistency: TypeAlias = Literal["LOCAL_QUORUM", "LOCAL_ONE", "ONE", "TWO", "THREE", "QUORUM", "ALL"]
+# Levels that find every row that was written at a quorum.
 QUORUMS: tuple[Consistency, ...] = ("LOCAL_QUORUM", "QUORUM", "ALL")
-"""Levels that find every row that was written at a quorum."""
 
 _PORT = 9042
 _MOST_CONNECTIONS = 1024  # to each node: more than any link needs, fewer than a node refuses

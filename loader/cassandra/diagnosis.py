@@ -29,8 +29,8 @@ class _Endpoint:
     port: int
     tls: ssl.SSLContext | None
     greeting: bytes = OPTIONS
+    # The name that its certificate must have; else its address, or the name from a reverse lookup.
     identity: str | None = None
-    """The name that its certificate must have; else its address, or the name from a reverse lookup."""
 
 
 async def diagnosis(cluster: Cluster) -> LoaderError | None:

@@ -6,13 +6,11 @@ import ssl
 from collections.abc import Sequence
 from contextlib import suppress
 
+# A frame of the native protocol, version 4, that asks what the node supports: it answers without a log-in.
 OPTIONS = bytes([4, 0, 0, 0, 5, 0, 0, 0, 0])
-"""A frame of the native protocol, version 4, that asks what the node supports: it answers without a log-in."""
 _SECONDS = 2.0
-_BYTES_A_SECOND = 500e6
-"""What one rank may read."""
-_WINDOW = 2e6
-"""What one connection carries in a round trip at most, with usual buffers."""
+_BYTES_A_SECOND = 500e6  # what one rank may read
+_WINDOW = 2e6  # what one connection carries in a round trip at most, with usual buffers
 _LEAST, _MOST = 2, 64
 
 

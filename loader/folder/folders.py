@@ -157,10 +157,9 @@ def _files(folder: bytes) -> list[bytes]:
 def _pictures(
     root: bytes, folder: bytes, counts: dict[str, int], skipped: Counter[str], above: tuple[tuple[int, int], ...]
 ) -> list[bytes]:
-    """The images below one folder, relative to the root. Raises `SplitError` for a link to a folder that it is in.
-
-    ``counts`` gets the number directly in each folder, and ``skipped`` that of other files, by reason. ``above`` has
-    the identities of the folders on the way here.
+    """The images below one folder, relative to the root; ``counts`` gets the number directly in each folder, and
+    ``skipped`` that of other files, by reason. Raises `SplitError` for a link to one of the folders ``above``, or to
+    itself.
     """
     found, below = [], []
     place = os.path.join(root, folder)

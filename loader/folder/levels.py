@@ -8,8 +8,8 @@ from loader.errors import SplitError
 from loader.options import check_choice
 
 ClassLevel: TypeAlias = Literal["top"]
+# Makes the call that opens a folder, of its path in the tree and the name of its split, which may be empty.
 Call: TypeAlias = Callable[[str, str], str]
-"""Makes the call that opens a folder, of its path in the tree and the name of its split, which may be empty."""
 
 
 def check_class_level(class_level: str | None) -> None:
@@ -19,8 +19,7 @@ def check_class_level(class_level: str | None) -> None:
 
 
 def check_levels(counts: Mapping[str, int], *, place: str, call: Call) -> None:
-    """Raise `SplitError`, with the most likely interpretations, if the topmost folders are probably not the classes.
-
+    """Raise `SplitError`, with the most likely interpretations, if the topmost folders are probably not the classes;
     ``counts`` are the images directly in each folder, by its path in the tree.
     """
 

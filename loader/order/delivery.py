@@ -8,29 +8,25 @@ from typing import TypeAlias
 from loader.errors import OptionError, StateError
 from loader.order.plan import Plan, PlanState
 
+# What of an epoch a rank has delivered, out of order: its samples below the first number, without the others.
 Delivered: TypeAlias = tuple[int, Sequence[int]]
-"""What of an epoch a rank has delivered, out of order: its samples below the first number, without the others."""
 
+# A position: an epoch, its first batch that was not delivered (None: its first one), and out of order, what was.
 _At: TypeAlias = tuple[int, int | None, Delivered | None]
-"""A position: an epoch, its first batch that was not delivered (None: its first one), and out of order, what was."""
 
-_MARKS = 1024
-"""Recent batches for which we know what was delivered with them, out of order."""
+_MARKS = 1024  # recent batches for which we know what was delivered with them, out of order
 
 
 class Position:
-    """Where one reader is. A reader is an iterator or a dataset over the source, or the source's own loop.
-
-    It begins one pass after another. Its position is that of the pass that is open, or else that was read last. While
-    several are open, no position describes it, and `state` raises.
+    """Where one reader, an iterator or a dataset over the source, or the source's own loop, is: at the pass that is
+    open, or else at the one that was read last. While several are open, no position describes it, and `state` raises.
     """
 
     def __init__(self, plan: Plan, readers: "Readers") -> None:
         self._readers = readers
         self._newest = 0  # the number of the newest pass
         self._open: dict[int, _At] = {}  # where the passes are that have begun and not ended
-        self.is_used = False
-        """Whether it was read from, or has a state of its own."""
+        self.is_used = False  # whether it was read from, or has a state of its own
         self._at: _At | None
         self._start(plan)
 
@@ -56,9 +52,8 @@ class Position:
         self._open.pop(number, None)
 
     def note(self, epoch: int, steps: int | None, delivered: Delivered | None = None, *, of: int | None = None) -> None:
-        """Record that the batches of an epoch before ``steps`` were delivered; None: those that it began with.
-
-        ``of`` is the number of the pass; None: the newest one that is open, if any.
+        """Record that the batches of an epoch before ``steps`` were delivered (None: those that it began with), by the
+        pass number ``of`` (None: the newest one that is open, if any).
         """
         self._touch()
         self._at = epoch, steps, delivered
@@ -115,10 +110,8 @@ class Readers:
     """All readers of a source."""
 
     def __init__(self, plan: Plan) -> None:
-        self.own = Position(plan, self)
-        """The source's own loop."""
-        self.last = self.own
-        """The reader that was given a batch last."""
+        self.own = Position(plan, self)  # the source's own loop
+        self.last = self.own  # the reader that was given a batch last
         self._others: set[Position] = set()
 
     def add(self, owner: object) -> Position:

@@ -1,4 +1,20 @@
-"""Which sample comes when: the order of an epoch and each rank's share of it. Pure arithmetic, no I/O."""
+"""Which sample comes when: the order of an epoch and each rank's share of it. Pure arithmetic, no I/O.
+
+Ranks take interleaved batches; step ``g`` of all ranks together is one global batch of ``batch_size * world_size``
+places. With ``rows=22, batch_size=3, world_size=2``::
+
+    step            0            1            2            3
+    places   0 1 2  3 4 5 | 6 7 8 9 10 11 | 12 13 14 15 16 17 | 18 19 20 21
+    rank 0   0 1 2        | 6 7 8         | 12 13 14          | 18 19          PARTIAL; FILL: 18 19 0
+    rank 1          3 4 5 |       9 10 11 |          15 16 17 |       20 21    PARTIAL; FILL: 20 21 1
+
+The last, partial global batch of ``m`` places is divided evenly, ``m * (r + 1) // W - m * r // W`` places to rank
+``r``: over the epoch each rank gets as many samples as DALI's readers give to a shard. With PARTIAL and ``m`` below
+``W`` some ranks get none, and have one step less. FILL repeats as many places as the last batches lack, as DALI's
+readers do with ``pad_last_batch``, but different ones: those with which the epoch began. So no place comes three times,
+unless there are fewer places than one global batch. DROP leaves the partial global batch out. With both, all ranks have
+the same number of steps, and only full batches.
+"""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
@@ -14,23 +30,7 @@ LastBatchPolicy: TypeAlias = Literal["FILL", "PARTIAL", "DROP"]
 
 @dataclass(frozen=True, slots=True)
 class Sharding:
-    """How the places 0..rows-1 of an epoch's global order are distributed to ranks, batch by batch.
-
-    Ranks take interleaved batches; step ``g`` of all ranks together is one global batch of ``batch_size * world_size``
-    places. With ``rows=22, batch_size=3, world_size=2``::
-
-        step            0            1            2            3
-        places   0 1 2  3 4 5 | 6 7 8 9 10 11 | 12 13 14 15 16 17 | 18 19 20 21
-        rank 0   0 1 2        | 6 7 8         | 12 13 14          | 18 19          PARTIAL; FILL: 18 19 0
-        rank 1          3 4 5 |       9 10 11 |          15 16 17 |       20 21    PARTIAL; FILL: 20 21 1
-
-    The last, partial global batch of ``m`` places is divided evenly, ``m * (r + 1) // W - m * r // W`` places to rank
-    ``r``: over the epoch each rank gets as many samples as DALI's readers give to a shard. With PARTIAL and ``m`` below
-    ``W`` some ranks get none, and have one step less. FILL repeats as many places as the last batches lack, as DALI's
-    readers do with ``pad_last_batch``, but different ones: those with which the epoch began. So no place comes three
-    times, unless there are fewer places than one global batch. DROP leaves the partial global batch out. With both, all
-    ranks have the same number of steps, and only full batches.
-    """
+    """How the places 0..rows-1 of an epoch's global order are distributed to ranks, batch by batch."""
 
     rows: int
     batch_size: int
@@ -81,9 +81,8 @@ class Sharding:
         return whole + (rest > 0 and self.last_batch_policy != "DROP")
 
     def places(self, step: int, /) -> NDArray[np.int64]:
-        """The places of this rank's batch at one step: int64 ``(b,)``, ascending, then those that FILL repeats.
-
-        Raises IndexError past the end.
+        """The places of this rank's batch at one step: int64 ``(b,)``, ascending, then those that FILL repeats. Raises
+        IndexError past the end.
         """
         if not 0 <= step < self.steps:
             raise IndexError(f"Wanted a step from 0 to {self.steps - 1}. Found: {step}")
@@ -92,19 +91,17 @@ class Sharding:
         return np.concatenate([self.own(np.arange(begin, end, dtype=np.int64)), self.repeated(step, self.rows)])
 
     def repeated(self, step: int, rows: int, /) -> NDArray[np.int64]:
-        """The places that FILL repeats at the end of this step's batch: int64 ``(repeats,)``.
-
-        Of all that the ranks repeat, this rank's follow those of the ranks before it. ``rows`` are the places of the
-        whole epoch, so that they are the same if a rest of the epoch is distributed.
+        """The places that FILL repeats at the end of this step's batch, int64 ``(repeats,)``, of an epoch of ``rows``
+        places.
         """
+        # Of all that the ranks repeat, this rank's follow those of the ranks before it. They are taken from the whole
+        # epoch, so that they are the same if a rest of the epoch is distributed.
         before = self.rank * self.batch_size - self.rows % self.global_batch_size * self.rank // self.world_size
         return np.arange(before, before + self.repeats(step), dtype=np.int64) % rows
 
     def own(self, numbers: NDArray[np.int64], /) -> NDArray[np.int64]:
-        """The places of this rank's samples by their number, 0 for its first of the epoch, without those that FILL
-        repeats.
-
-        int64 in, int64 of the same shape out; numbers must be below the number of samples with PARTIAL.
+        """The places of this rank's samples by their numbers, which must be below the number of samples with PARTIAL: 0
+        for its first of the epoch, without those that FILL repeats. int64 in, int64 of the same shape out.
         """
         steps, inside = np.divmod(numbers, self.batch_size)
         firsts: NDArray[np.int64] = steps * self.global_batch_size
@@ -126,10 +123,8 @@ class Sharding:
 
 
 def epoch_order(rows: int, /, *, fingerprint: str, seed: int, epoch: int, shuffle: bool) -> "Permutation | None":
-    """The global order of an epoch, a function of these arguments alone; None means the split's own order.
-
-    It does not depend on the number of ranks, the batch size or anything that happens at run time.
-    """
+    """The global order of an epoch, a function of these arguments alone; None means the split's own order."""
+    # It does not depend on the number of ranks, the batch size or anything that happens at run time.
 
     if not shuffle:
         return None

@@ -57,15 +57,13 @@ class Plan(Protocol):
 
     def after(self, epoch: int, /, *, steps: int | None = None) -> PlanState:
         """The state once all ranks have delivered the batches of an epoch before number ``steps``; None: its beginning.
-
         Raises `OptionError` for fewer batches than the loaded state has, or more than the epoch has.
         """
         ...
 
     def after_samples(self, epoch: int, /, *, end: int, late: Iterable[int]) -> PlanState:
-        """The state once this rank has delivered, out of order, all samples below ``end`` but the late ones.
-
-        Of one rank among several it is a part of the state; see `merge_states`.
+        """The state once this rank has delivered, out of order, all samples below ``end`` but the late ones; of one
+        rank among several a part of the state, see `merge_states`.
         """
         ...
 
@@ -75,9 +73,8 @@ class Plan(Protocol):
 
 
 def check_same(found: Any, ours: Any, /, *, samples: str, order: str) -> None:
-    """Compare a state with ours of the same epoch. Raises `StateError` for other samples or another order.
-
-    ``samples`` and ``order`` are the words for them in the message.
+    """Compare a state with ours of the same epoch; ``samples`` and ``order`` are the words for them in the message.
+    Raises `StateError` for other samples or another order.
     """
     for name in (*_OF_THE_SAMPLES, *_OF_THE_ORDER):
         if getattr(found, name) != getattr(ours, name):

@@ -13,16 +13,14 @@ from loader.order.permutation import LastBatchPolicy, Sharding, epoch_order
 from loader.order.plan import check_same, check_steps
 from loader.order.state import Left, Share, State
 
+# Places of an order that are computed together: a call takes milliseconds for this many as for a few.
 _PLACES_AT_ONCE = 1 << 14
-"""Places of an order that are computed together: a call takes milliseconds for this many as for a few."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A batch to be read: ``positions`` in the split, int64 ``(b,)``.
-
-    The last ``repeats`` of them repeat samples of earlier batches of any rank. ``number`` counts the epoch's batches
-    from 0, the same on all ranks.
+    """A batch to be read, number ``number`` of the epoch, the same on all ranks: ``positions`` in the split, int64
+    ``(b,)``, of which the last ``repeats`` repeat samples of earlier batches of any rank.
     """
 
     number: int
@@ -85,10 +83,7 @@ class Schedule:
                 yield Step(first + step, positions, sharding.repeats(step))
 
     def after(self, epoch: int, /, *, steps: int | None = None) -> State:
-        """The state once all ranks have delivered the batches of an epoch before number ``steps``; None: its beginning.
-
-        Raises `OptionError` for fewer batches than the loaded state has, or more than the epoch has.
-        """
+        """As `Plan.after`."""
         begin = self._begin(epoch)
         sharding, first = self._sharding(len(begin.left)), self.first_step(epoch)
         most = first + sharding.most_steps
@@ -99,11 +94,7 @@ class Schedule:
         return begin.after(min((steps - first) * sharding.global_batch_size, sharding.rows))
 
     def after_samples(self, epoch: int, /, *, end: int, late: Iterable[int]) -> State:
-        """The state once this rank has delivered, of what its epoch had left, all samples below ``end`` but the late
-        ones.
-
-        Of one rank among several it is a part of the state; see `merge_states`.
-        """
+        """As `Plan.after_samples`."""
         begin, late = self._begin(epoch), tuple(late)
         sharding = self._sharding(len(begin.left))
         if self.world_size == 1 or (not late and end >= sharding.samples):

@@ -20,9 +20,8 @@ _FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """The undelivered rest of an epoch of ``rows`` places: those that are ``pending``, then all from ``start`` on.
-
-    Its indices 0..len-1 are distributed to ranks as the places of a full epoch are.
+    """The undelivered rest of an epoch of ``rows`` places: those that are ``pending``, then all from ``start`` on. Its
+    indices 0..len-1 are distributed to ranks as the places of a full epoch are.
     """
 
     rows: int
@@ -68,17 +67,16 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """The position in an epoch of a split of ``rows`` rows: what is `left` of it.
+    """The position in an epoch of a split of ``rows`` rows: what is `left` of it."""
 
-    Without a ``share``, no rank has delivered any of that. With one, this rank has delivered a part of its share, and
-    what others have delivered is not known. ``global_batch_size`` is that of the ranks that delivered.
-    """
+    # Without a ``share``, no rank has delivered any of that. With one, this rank has delivered a part of its share, and
+    # what others have delivered is not known.
 
     fingerprint: str
     seed: int
     shuffle: bool
     epoch: int
-    global_batch_size: int
+    global_batch_size: int  # of the ranks that delivered
     rows: int
     start: int = 0
     pending: tuple[int, ...] = ()
@@ -172,9 +170,8 @@ def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _delivered(left: Left, shares: Sequence[Share]) -> tuple[int, list[int]]:
-    """One more than the last index that any rank has delivered, and the indices before it that none has.
-
-    Ranks without a share have delivered all of theirs.
+    """One more than the last index that any rank has delivered, and the indices before it that none has. Ranks without
+    a share have delivered all of theirs.
     """
     world_size, batch_size = shares[0].world_size, shares[0].batch_size
     known = {share.rank: share for share in shares}

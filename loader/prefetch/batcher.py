@@ -17,44 +17,41 @@ from numpy.typing import NDArray
 from loader.order.schedule import Step
 from loader.prefetch.fetcher import Label
 
+# The ids at some positions: int64 ``(b,)`` in, uint8 ``(b, 16)`` out.
 Ids: TypeAlias = Callable[[NDArray[np.int64]], NDArray[np.uint8]]
-"""The ids at some positions: int64 ``(b,)`` in, uint8 ``(b, 16)`` out."""
 
 
 class Sample:
-    """One image to be read: ``id`` in 16 bytes, ``number`` on this rank, from 0 on, in what the epoch has left.
-
-    ``is_repeat``: it is delivered in another batch, too, and only fills this one for FILL. The result of reading is in
-    ``image``, ``label`` and ``metadata``, or in ``error``. ``is_skipped``: it is left out.
-    """
+    """One image to be read, and what was read of it."""
 
     __slots__ = ("begun", "epoch", "error", "id", "image", "is_here", "is_repeat", "is_skipped", "label", "metadata",
                  "number", "position", "readers", "sent", "size", "tries")  # fmt: skip
 
     def __init__(self, one: bytes, number: int, position: int, is_repeat: bool) -> None:
-        self.id, self.number, self.position, self.is_repeat = one, number, position, is_repeat
+        self.id = one  # 16 bytes
+        self.number = number  # on this rank, from 0 on, in what the epoch has left
+        self.position = position
+        self.is_repeat = is_repeat  # it is delivered in another batch, too, and only fills this one for FILL
         self.epoch: Batcher
         self.image = b""
         self.label: Label = None
         self.metadata: tuple[Any, ...] = ()
-        self.error: Exception | None = None
-        self.is_here = self.is_skipped = False
+        self.error: Exception | None = None  # instead of them
+        self.is_here = False
+        self.is_skipped = False  # it is left out
         self.begun = self.sent = 0.0
         self.readers = self.tries = self.size = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """A complete batch, number ``number`` of the epoch: its samples, of which the last ``repeats`` fill it.
+    """A complete batch."""
 
-    ``skipped`` are the samples that should have been in it. With it, all samples with numbers below ``end`` but the
-    ``late`` ones have been delivered.
-    """
-
-    number: int
+    number: int  # in the epoch
     samples: list[Sample]
-    repeats: int
-    skipped: list[Sample]
+    repeats: int  # so many of the last samples fill it
+    skipped: list[Sample]  # should have been in it
+    # With it, all samples with numbers below `end` but the `late` ones have been delivered.
     end: int
     late: tuple[int, ...] = ()
 
@@ -193,9 +190,8 @@ class _Filling:
 
 class OutOfOrder(_Batches):
     """Batches of what has arrived. A sample is taken only if it is less than ``reorder`` after any that has not
-    arrived.
-
-    Samples are delivered in the order of their arrival, so no sample overtakes one of a later batch by ``reorder``.
+    arrived, and samples are delivered in the order of their arrival, so none overtakes one of a later batch by
+    ``reorder``.
     """
 
     def __init__(self, steps: Iterator[Step], ids: Ids, *, batch_size: int, is_padded: bool, reorder: int) -> None:
@@ -268,10 +264,8 @@ class _Samples:
         self._coming = next(steps, None)
         self._left: deque[Sample] = deque()
         self.next_step = self._coming.number if self._coming else 0
-        self.step: tuple[int, list[Sample]] = (0, [])
-        """The number and all samples of the step of the last sample."""
-        self.has_begun_step = False
-        """Whether the last sample was the first of its step."""
+        self.step: tuple[int, list[Sample]] = (0, [])  # the number and all samples of the step of the last sample
+        self.has_begun_step = False  # whether the last sample was the first of its step
 
     @property
     def is_taken(self) -> bool:

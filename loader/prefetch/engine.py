@@ -54,8 +54,7 @@ class FetchEngine(Closing):
         self._make_fetcher, self._begin_epoch = make_fetcher, begin_epoch
         self._budget, self._max_in_flight, self._timeout, self._on_missing = budget, max_in_flight, timeout, on_missing
         self._with_metadata = with_metadata
-        self.meter = Meter()
-        """The counters of all streams."""
+        self.meter = Meter()  # the counters of all streams
         self._run: _Run | None = None
 
     def stream(self, epochs: Iterator[Iterator[Step]], /) -> FetchStream:

@@ -2,8 +2,7 @@
 
 from typing import Any, Protocol, TypeAlias
 
-Label: TypeAlias = int | bytes | None
-"""A class number, or the bytes of a mask or an array."""
+Label: TypeAlias = int | bytes | None  # a class number, or the bytes of a mask or an array
 
 
 class Fetcher(Protocol):
@@ -24,10 +23,9 @@ class Fetcher(Protocol):
         ...
 
     async def read(self, one: bytes, /) -> tuple[bytes, Label]:
-        """The image with an id of 16 bytes, and its label if labels are requested.
-
-        Raises `UnreachableError`, after which the read may be repeated, `MissingImageError`, `AccessError`, and
-        `TableError`, also for an image without a label.
+        """The image with an id of 16 bytes, and its label if labels are requested. Raises `UnreachableError`, after
+        which the read may be repeated, `MissingImageError`, `AccessError`, and `TableError`, also for an image without
+        a label.
         """
         ...
 

@@ -11,11 +11,9 @@ _SHOWN = 3
 
 
 def most_missing(share: float, *, samples: int, is_part: bool) -> int:
-    """How many of an epoch's samples may be missing.
-
-    It is the share, rounded down. Ranks and workers see only a part of an epoch, in which chance may put more of the
-    missing ones; so a part may miss three standard deviations more, unless the share is 0.
-    """
+    """How many of an epoch's samples may be missing: the share, rounded down."""
+    # Ranks and workers see only a part of an epoch, in which chance may put more of the missing ones. So a part may
+    # miss three standard deviations more, unless the share is 0.
     mean = share * samples
     chance = _DEVIATIONS * math.sqrt(mean * (1 - share)) if is_part else 0.0
     return math.floor(mean + chance + 1e-9)
@@ -29,10 +27,8 @@ def counts(error: Exception | None) -> bool:
 def check_missing(
     missing: Sequence[tuple[bytes, str]], share: float, *, samples: int, is_part: bool, epoch: int
 ) -> None:
-    """Compare what is missing so far (ids and reasons) with the allowed share. Raises `MissingImageError` if it is
-    more. Images for which `counts` is false are not among them.
-
-    ``samples`` is the number of samples of the epoch in this process.
+    """Compare what is missing so far (ids and reasons, without those that `counts` leaves out) with the allowed share
+    of the ``samples`` of the epoch in this process. Raises `MissingImageError` if it is more.
     """
     if len(missing) <= most_missing(share, samples=samples, is_part=is_part):
         return

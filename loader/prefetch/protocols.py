@@ -15,9 +15,8 @@ class MissingSample(Protocol):
 
 
 class Taken(Protocol):
-    """A batch as it was read: number ``number`` of the epoch; its last ``repeats`` samples repeat earlier ones.
-
-    With it, all samples of the epoch below ``end`` but the ``late`` ones have arrived.
+    """A batch as it was read, number ``number`` of the epoch, whose last ``repeats`` samples repeat earlier ones. With
+    it, all samples of the epoch below ``end`` but the ``late`` ones have arrived.
     """
 
     @property

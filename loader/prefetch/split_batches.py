@@ -13,8 +13,7 @@ from loader.prefetch.engine import FetchEngine
 from loader.prefetch.split_features import gathered
 from loader.splits import Split
 
-_REORDER = 4096
-"""How far, in samples of a rank, one may overtake another out of order."""
+_REORDER = 4096  # how far, in samples of a rank, one may overtake another out of order
 
 
 def batcher_of(

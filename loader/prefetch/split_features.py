@@ -16,22 +16,12 @@ from schemas import SchemaError, SplitManifest
 
 
 def open_features(split: Split, names: Sequence[str]) -> dict[str, NDArray[Any]]:
-    """Open features of a split.
-
-    The first time that a host opens a feature, its files are read, compared with their fingerprint, and written to the
-    cache of opened splits as a raw array. Later calls map this array into memory.
-
-    Args:
-        split: The split; only a split folder has features.
-        names: The names of fields.
-
-    Returns:
-        By name, the values by position, read-only: ``(n,)`` of the field's type, or float32 ``(n, N)`` for a vector.
-
-    Raises:
-        OptionError: The split has no such feature, or it is not a number, boolean or vector.
-        SplitError: The files of a feature are damaged, or the split was replaced since it was opened.
+    """Open features of a split by their names: the values by position, read-only, ``(n,)`` of the field's type, or
+    float32 ``(n, N)`` for a vector. Raises `OptionError` for a feature that the split does not have, or that is no
+    number, boolean or vector, and `SplitError` for damaged files, or a split that was replaced.
     """
+    # The first time that a host opens a feature, its files are read, compared with their fingerprint, and written to
+    # the cache of opened splits as a raw array. Later calls map this array into memory.
     names = check_names("features", names)
     if not names:
         return {}

@@ -32,10 +32,8 @@ class Window:
     def __init__(self, *, most: int, now: float) -> None:
         """``most``: the limit of reads in flight."""
         self._most = max(most, 1)
-        self.size = min(_FIRST, self._most)
-        """How many reads may be in flight."""
-        self.answers = 0
-        """How many reads were answered."""
+        self.size = min(_FIRST, self._most)  # how many reads may be in flight
+        self.answers = 0  # how many reads were answered
         self._times = [0.0] * _REMEMBERED
         self._is_beginning = True
         self._rates: deque[float] = deque(maxlen=_BEST_ROUNDS)

@@ -55,14 +55,11 @@ class LeftOut:
 
 
 def list_classes(storage: "Storage", *, call: Call | None) -> tuple[Mapping[str, Packed], list[tuple[str, str]]]:
-    """The images of each class folder of an opened folder, at any depth; on S3 a page of names at a time.
-
-    Files are left out as `open_folder` does (`formats.image_names`); the second value has their names and the reasons.
-    A folder without any file, which an object ``NAME/`` marks, is no class. Raises `SplitError` if there are no class
-    folders, or a class has no image, and `AccessError`, `UnreachableError`; with a ``call`` also if the classes are
-    probably in deeper folders (see `check_levels`).
+    """The images of each class folder of an opened folder, at any depth, and the names of the files that were left out
+    with the reasons, as `open_folder` leaves them out. Raises `SplitError` if there are no class folders, or a class
+    has no image, with a ``call`` also if the classes are probably deeper (see `check_levels`), and `AccessError`,
+    `UnreachableError`.
     """
-
     try:
         with _Progress(storage.address) as progress, ThreadPoolExecutor(_THREADS, "loader-listing") as pool:
             left = LeftOut()
@@ -81,7 +78,7 @@ def list_classes(storage: "Storage", *, call: Call | None) -> tuple[Mapping[str,
         reason = error.strerror or " ".join(str(error).split()) or type(error).__name__
         raise UnreachableError(f"Wanted a listing of {storage.address}. Found: {reason}") from error
     files = {name: own for name, own in found.items() if own is not None}
-    for name in sorted(found.keys() - files.keys()):
+    for name in sorted(found.keys() - files.keys()):  # without any file: an object NAME/ marks them
         left.add(f"{name}/", MARKER)
     _check_any(storage, files, len(left))
     if call is not None:
@@ -141,9 +138,8 @@ def _class_files(storage: "Storage", name: str, progress: "_Progress", left: Lef
 
 
 class _Progress:
-    """The progress of a listing: a bar on a terminal, else lines in the log; nothing within the first two seconds.
-
-    Only the process that lists shows it. Other processes of its host wait.
+    """The progress of a listing: a bar on a terminal, else lines in the log; nothing within the first two seconds. Only
+    the process that lists shows it.
     """
 
     def __init__(self, address: str) -> None:

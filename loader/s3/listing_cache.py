@@ -35,25 +35,24 @@ _KEPT_SECONDS = 7 * 24 * 3600.0
 _MOST_HEADER = 1 << 28
 _ESCAPE = "surrogateescape"  # names on local disks need not be UTF-8
 
+# Names without separators, the length of each in bytes, and the size of its file, int64 ``(n,)``.
 Packed: TypeAlias = tuple[bytes, NDArray[np.int64], NDArray[np.int64]]
-"""Names without separators, the length of each in bytes, and the size of its file, int64 ``(n,)``."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Listing:
-    """The files of a tree; ``counts``: files by class, classes in code-point order.
-
-    It is pickled as the path of its file, and raises `SplitError` if that is missing when it is unpickled.
+    """The files of a tree. It is pickled as the path of its file, and raises `SplitError` if that is missing when it is
+    unpickled.
     """
 
     path: str
     digest: str
     listed: float
-    counts: Mapping[str, int] = field(repr=False)
+    counts: Mapping[str, int] = field(repr=False)  # files by class, classes in code-point order
+    # The first of the files that were left out, relative to the tree, and why.
     skipped: Sequence[tuple[str, str]] = field(repr=False)
-    """The first of the files that were left out, relative to the tree, and why."""
     _ends: NDArray[np.int64] = field(repr=False)
     _sizes: NDArray[np.int64] = field(repr=False)
     _names: NDArray[np.uint8] = field(repr=False)
@@ -92,11 +91,9 @@ def cached_listing(
     refresh: bool,
     make: Callable[[], tuple[Mapping[str, Packed], Sequence[tuple[str, str]]]],
 ) -> Listing:
-    """The listing of a place from a cache folder (None: that of opened splits); ``make`` makes it if there is none.
-
-    ``make`` gives files by class, and those that it left out. With ``refresh``, listings from before this call do not
-    count. Processes of a host that need a listing at the same time wait for the one that makes it. A damaged file is
-    made again. Raises what ``make`` raises, and `SplitError` for a cache that cannot be written.
+    """The listing of a place from a cache folder (None: that of opened splits), or of what ``make`` gives: files by
+    class, and those that it left out. With ``refresh``, listings from before this call do not count. Raises what
+    ``make`` raises, and `SplitError` for a cache that cannot be written.
     """
     from formats.splits.cache import cache_folder  # it imports Arrow and storage, a third of a second
 
@@ -109,6 +106,7 @@ def cached_listing(
             when = datetime.fromtimestamp(found.listed).isoformat(" ", "seconds")
             log.info("%s: using the listing of %s in %s; refresh=True lists again", place, when, found.path)
             return found
+        # Processes of a host that need the listing at the same time wait for the one that makes it.
         with FileLock(f"{folder / start}.lock"):
             found = _newest(folder, start, place)
             if found is not None and (not refresh or found.listed >= asked):

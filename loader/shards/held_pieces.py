@@ -21,19 +21,15 @@ log = logging.getLogger(__name__)
 
 Wait = Callable[["Future[Loaded]"], Loaded]
 Files = dict[str, bytes]
-_FEW = 0.5
-"""The share of a piece's samples that are still wanted: if it is larger, keeping only them saves too little."""
+_FEW = 0.5  # the share of a piece's samples that are still wanted: if it is larger, keeping only them saves too little
 
 
 class Need(IntEnum):
     """How urgent room is."""
 
-    AHEAD = 0
-    """For batches that are not due yet: nothing is dropped that must be read again."""
-    NEXT = 1
-    """For the next batch: parts of pieces may be dropped that a later batch of the stream needs."""
-    NOW = 2
-    """For the batch that is due: everything else may be dropped."""
+    AHEAD = 0  # for batches that are not due yet: nothing is dropped that must be read again
+    NEXT = 1  # for the next batch: parts of pieces may be dropped that a later batch of the stream needs
+    NOW = 2  # for the batch that is due: everything else may be dropped
 
 
 @dataclass(slots=True)
@@ -67,8 +63,8 @@ class HeldPieces:
         self._reader, self._budget = reader, budget
         largest = max((reader.cost(piece) for piece in range(len(reader.locations))), default=0)
         self._margin = max(0, min(largest // 2, budget - largest))  # for samples that are taken out of a piece
+        # The most bytes of inflated files in a batch: the budget also holds a piece.
         self.most_inflated = budget - largest
-        """The most bytes of inflated files in a batch: the budget also holds a piece."""
         self._inflated = 0
         self._held: dict[int, _Held] = {}
         self._idle: OrderedDict[int, _Held] = OrderedDict()  # pieces of which nothing is wanted, by their last use
@@ -118,9 +114,8 @@ class HeldPieces:
         return True
 
     def take(self, samples: Sequence[tuple[int, int]], wait: Wait) -> list[tuple[str, Files]]:
-        """Samples, (piece, number in it) each, all of which were wanted: their keys and files.
-
-        ``wait`` gives what a future of the reader gives. Raises what reading raises.
+        """Samples, (piece, number in it) each, all of which were wanted: their keys and files. ``wait`` gives what a
+        future of the reader gives. Raises what reading raises.
         """
         self._count_inflated(0)
         places: dict[int, list[int]] = {}

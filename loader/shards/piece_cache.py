@@ -10,8 +10,7 @@ from pathlib import Path
 from formats.shards.layout import piece_digest
 from loader.errors import OptionError
 
-FOLDER = "imagestrata-pieces"
-"""A folder for nothing else, in the one that the user names."""
+FOLDER = "imagestrata-pieces"  # a folder for nothing else, in the one that the user names
 _COUNTED_EVERY = 32
 _OURS = re.compile(r"[0-9a-f]{32}|\.[0-9a-f]{32}\.[0-9]+")
 
@@ -31,9 +30,8 @@ class PieceLocation:
 
 
 class PieceCache:
-    """Pieces in a folder of a local disk. When it is full, those whose last use is oldest are removed.
-
-    Several processes may share it. Files are named by their XXH3, and verified when they are read.
+    """Pieces in a folder of a local disk, which several processes may share. When it is full, those whose last use is
+    oldest are removed. Files are named by their XXH3, and verified when they are read.
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, size: int) -> None:

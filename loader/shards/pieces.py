@@ -25,10 +25,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# The bytes of one request: the most that a connection to a distant store has on its way. A piece is two requests.
 _PART_BYTES = 2_800_000
-"""The bytes of one request: the most that a connection to a distant store has on its way. A piece is two requests."""
-_LEAST_ATTEMPTS = 2
-"""The least number of attempts, even if one takes all of the time."""
+_LEAST_ATTEMPTS = 2  # the least number of attempts, even if one takes all of the time
 
 
 @dataclass(slots=True)
@@ -68,10 +67,9 @@ def locations_of(shards: Shards) -> list[PieceLocation]:
 
 
 class PieceReader:
-    """Threads, each with its own connection, that read pieces. The first request starts them.
-
-    A failing request, and a failing connection, is repeated until ``timeout`` seconds have passed since it began. The
-    futures raise the errors of `loader`.
+    """Threads, each with its own connection, that read pieces; the first request starts them. A failing request, and a
+    failing connection, is repeated until ``timeout`` seconds have passed since it began. The futures raise the errors
+    of `loader`.
     """
 
     def __init__(

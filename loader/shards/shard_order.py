@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from formats.permutation import Permutation
 from loader.order.permutation import LastBatchPolicy, Sharding
 
+# Places of an epoch's order, as (first, last + 1), in the order in which they are distributed.
 Ranges: TypeAlias = tuple[tuple[int, int], ...]
-"""Places of an epoch's order, as (first, last + 1), in the order in which they are distributed."""
 Numbers: TypeAlias = NDArray[np.int64]
 
 
@@ -74,11 +74,9 @@ class Deal:
         return found - (batches * self.batch_size - samples if has_last else 0)
 
     def windows(self, stream: int, samples: int) -> Iterator[tuple[int, int]]:
-        """The parts of a stream that are mixed: (first, last + 1).
-
-        The first part is shorter, with another length in each stream, so that streams do not all need new pieces at
-        once.
-        """
+        """The parts of a stream that are mixed: (first, last + 1)."""
+        # The first part is shorter, with another length in each stream, so that streams do not all need new pieces at
+        # once.
         start = 0
         stop = -(-self.mix * (stream + 1) // self.streams)
         while start < samples:
@@ -111,7 +109,6 @@ class Deal:
 @dataclass(frozen=True)
 class EpochOrder:
     """The order of one epoch over pieces of ``samples`` samples each; it depends on fingerprint, seed and epoch alone.
-
     Without ``shuffle`` it is that of the shards.
     """
 
@@ -171,18 +168,15 @@ class Opened(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ShardStep:
-    """One batch to be read: the piece of each sample, and its number in the piece.
+    """One batch to be read: the piece of each sample, and its number in the piece."""
 
-    ``opened`` are pieces that are used from this batch on. A reader may drop a piece when these samples were taken;
-    when all samples of a piece were distributed, it is not needed again in this epoch, except for the last ``repeats``
-    samples, which repeat earlier ones. ``number`` counts the epoch's batches from 0, the same on all ranks.
-    """
-
-    number: int
+    number: int  # counts the epoch's batches from 0, the same on all ranks
     pieces: Sequence[int]
     insides: Sequence[int]
+    # Pieces that are used from this batch on. A reader may drop a piece when these samples were taken; when all samples
+    # of a piece were distributed, it is not needed again in this epoch, except for the repeated samples.
     opened: Sequence[Opened]
-    repeats: int
+    repeats: int  # so many of the last samples repeat earlier ones
 
 
 def steps(deal: Deal, order: EpochOrder, rank: int, *, first: int, begin: int, every: int = 1) -> Iterator[ShardStep]:
@@ -240,12 +234,10 @@ def _feed(
 def _repeated(
     deal: Deal, order: EpochOrder, rank: int, own: Collection[tuple[int, int]], lacking: int
 ) -> list[tuple[int, int]]:
-    """The samples, piece and number in it, that fill a rank's last batch: different ones, as far as there are any.
-
-    They are the first ones of the rank's own part, without those of the batch, which then follow. A rank without a part
-    takes them from all that is left, from another place than other ranks. If that is the rest of an epoch and has too
-    few, samples of the whole epoch come before any is repeated twice.
-    """
+    """The samples, piece and number in it, that fill a rank's last batch: different ones, as far as there are any."""
+    # They are the first ones of the rank's own part, without those of the batch, which then follow. A rank without a
+    # part takes them from all that is left, from another place than other ranks. If that is the rest of an epoch and
+    # has too few, samples of the whole epoch come before any is repeated twice.
     first, samples = deal.stretch(rank)
     if samples:
         numbers = first + np.arange(min(samples, lacking + len(own)), dtype=np.int64)

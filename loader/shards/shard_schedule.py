@@ -16,9 +16,8 @@ _OF_THE_DEAL = ("batch_size", "world_size", "last_batch_policy", "streams", "mix
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardState:
-    """The position in an epoch of shards: ``steps`` delivered batches of what was ``left`` before.
-
-    ``left`` is None for a full epoch. All ranks' states are equal.
+    """The position in an epoch of shards, the same on all ranks: ``steps`` delivered batches of what was ``left``
+    before (None: a full epoch).
     """
 
     fingerprint: str
@@ -75,13 +74,10 @@ class ShardState:
 
 @dataclass(frozen=True, kw_only=True)
 class ShardSchedule:
-    """The epochs of shards on one rank. The epoch of a ``loaded`` state has only its undelivered rest.
-
-    ``pieces``: the number of samples of each piece, int64 ``(p,)``.
-    """
+    """The epochs of shards on one rank. The epoch of a ``loaded`` state has only its undelivered rest."""
 
     fingerprint: str
-    pieces: Numbers
+    pieces: Numbers  # the number of samples of each piece, int64 (p,)
     seed: int
     shuffle: bool
     batch_size: int
@@ -136,10 +132,7 @@ class ShardSchedule:
         )
 
     def after(self, epoch: int, /, *, steps: int | None = None) -> ShardState:
-        """The state once all ranks have delivered the batches of an epoch before number ``steps``; None: its beginning.
-
-        Raises `OptionError` for fewer batches than the loaded state has, or more than the epoch has.
-        """
+        """As `Plan.after`."""
         begin = self._begin(epoch)
         first = self._first(begin)
         most = first + begin.deal().sharding(self.rank).most_steps

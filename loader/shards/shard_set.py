@@ -20,8 +20,7 @@ from schemas.shards import NAME, Shard, ShardManifest
 if TYPE_CHECKING:
     from formats.stores.storage import Storage
 
-TIMEOUT_SECONDS = 60.0
-"""A failing read is repeated for this long, unless a source says otherwise."""
+TIMEOUT_SECONDS = 60.0  # a failing read is repeated for this long, unless a source says otherwise
 _SHOWN = 5
 _TOGETHER = 1 << 20
 

@@ -218,9 +218,8 @@ class ShardEngine(Closing):
 
 
 def inflate(data: bytes, reserve: Callable[[int], None]) -> bytes:
-    """A zstd file without compression; ``reserve`` is called for each part of some bytes and may raise.
-
-    Raises ValueError and OSError for damaged data.
+    """A zstd file without compression; ``reserve`` is called for each part of some bytes and may raise. Raises
+    ValueError and OSError for damaged data.
     """
     import pyarrow as pa
 

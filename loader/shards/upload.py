@@ -55,8 +55,8 @@ _AHEAD = 256  # tasks; a shard's has the numbers of all its items
 _AHEAD_OF_PICTURES = 2  # for each process; a task has the pictures themselves
 _NO_ITEM = "Wanted a dataset with at least one item. Found: none"
 
+# Called with what is being done, how much of it is done, and how much there is, or None if that is not known.
 Bar: TypeAlias = Callable[[str, int, int | None], None]
-"""Called with what is being done, how much of it is done, and how much there is, or None if that is not known."""
 
 
 class _Here:
@@ -436,9 +436,8 @@ def _publish(
 
 @contextmanager
 def _bar(is_wanted: bool) -> Iterator[Bar]:
-    """A bar for each part of the work, on a terminal's standard error; a notebook shows it as well.
-
-    It has a thread: begin it after processes are forked.
+    """A bar for each part of the work, on a terminal's standard error; a notebook shows it as well. It has a thread:
+    begin it after processes are forked.
     """
     progress = require("rich.progress", extra="shards", purpose="progress bars")
     console = require("rich.console", extra="shards", purpose="progress bars").Console(stderr=True)

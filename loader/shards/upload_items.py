@@ -55,10 +55,7 @@ class Job:
     names: tuple[str, ...] = ()
 
     def made(self, number: int) -> Item:
-        """One item of a dataset with a length, encoded into the spool unless it already is a file.
-
-        Raises `ShardError`.
-        """
+        """An item of a dataset with a length, encoded into the spool unless it is a file. Raises `ShardError`."""
         if (file := _file_of(self.ds, number)) is not None:
             return self.item(number, _class_of(file[1], number), _PICTURES[_suffix(file[0])])
         try:
@@ -93,15 +90,13 @@ class Job:
 
 
 class Measures(NamedTuple):
-    """What is known of some items: ids of 16 bytes, labels, extensions, and sizes in a shard.
-
-    ``contents`` distinguishes them from others of the same sizes: a digest of encoded images, or of the times of files.
-    """
+    """What is known of some items: ids of 16 bytes, labels, extensions, and sizes in a shard."""
 
     ids: list[bytes]
     labels: list[int]
     extensions: list[str]
     sizes: list[int]
+    # Distinguishes them from others of the same sizes: a digest of encoded images, or of the times of files.
     contents: str
 
 
@@ -158,9 +153,8 @@ def _measures(items: Iterable[Item], *, first: int) -> Measures:
 
 
 def written(name: str, first: int, total: int, items: list[tuple[int, int, str]]) -> Shard:
-    """In a process: write the shard of these items, (number, label, extension) each.
-
-    ``first`` of ``total`` keys is its first.
+    """In a process: write the shard of these items, (number, label, extension) each, with the keys from ``first`` of
+    ``total`` on.
     """
 
     assert _job is not None

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from loader.errors import ShardError
 
+# The formats that images can be encoded as: Pillow's names by extension.
 FORMATS = {"jpg": "JPEG", "png": "PNG", "webp": "WEBP"}
-"""The formats that images can be encoded as: Pillow's names by extension."""
 
 _KEPT = {
     "jpg": ("RGB", "L"),
@@ -25,12 +25,8 @@ _FLOATS = ("torch.float16", "torch.float32", "torch.float64")
 
 
 def picture_of(image: Any, number: int) -> Any:
-    """The image of a dataset's item: an image of PIL, or the bytes of an encoded one.
-
-    Accepted are images of PIL; the bytes of JPEG, PNG, WebP, BMP, TIFF and GIF files; arrays of uint8 of shape
-    ``(height, width)`` or ``(height, width, channels)``; and tensors of torch of shape ``(height, width)`` or
-    ``(channels, height, width)``, of uint8 or of float16, 32 or 64 from 0 to 1. Channels are 1, 3 or 4. Raises
-    `ShardError` for anything else.
+    """The image of a dataset's item: an image of PIL, or the bytes of an encoded one. Raises `ShardError` for
+    anything but the kinds that `_refused` lists.
     """
     if hasattr(image, "convert") and hasattr(image, "save"):
         return image

@@ -34,6 +34,8 @@ PLAIN: list[str] = [
     "formats/origin.py",
     "formats/permutation.py",
     "formats/pictures",
+    "formats/read_ahead.py",
+    "formats/retries.py",
     "formats/shards",
     "formats/sizes.py",
     "formats/splits",
@@ -46,7 +48,9 @@ PLAIN: list[str] = [
     "formats/tar_headers.py",
     "formats/tar_index.py",
     "jobs",
+    "loader",
     "schemas",
+    "training",
     "training/examples",
 ]
 SECTIONS = ("Args:", "Attributes:", "Returns:", "Yields:", "Raises:")
