@@ -158,14 +158,14 @@ class Source:
     def __reduce__(self) -> tuple[Any, ...]:
         self._check_ranks()  # a spawned worker has no torch.distributed to compare with
         state = None if self.plan.loaded is None else self.plan.loaded.to_dict()
-        return _again, (self._remake, self.options, state, self._has_detected_ranks, self._engine.is_closed)
+        return _again, (self._remake, vars(self.options), state, self._has_detected_ranks, self._engine.is_closed)
 
     def again(self, **changes: Any) -> Self:
         """A source that has not begun, with the same options except for the changes, and with the state that is loaded
         now. That of a closed source is closed.
         """
         _, (remake, options, *more) = self.__reduce__()
-        made: Self = _again(remake, replace(options, **changes), *more)
+        made: Self = _again(remake, options | changes, *more)
         return made
 
     def __repr__(self) -> str:
@@ -442,7 +442,6 @@ class Source:
             OptionError: The address cannot be used.
             MissingExtraError: prometheus-client is not installed.
         """
-
         table = self.split.data_table or self.split.address
         labels = {"table": table, "split": str(self.split.index), "rank": str(self.rank)}
         server = MetricsServer(self._engine.stats, labels, host=host, port=check_int("port", port, 0, 65535))
@@ -565,12 +564,12 @@ def _epochs(plan: Plan, epoch: int, is_followed: bool, offset: int, every: int) 
 
 def _again(
     remake: Callable[..., Source],
-    options: Options,
+    options: Mapping[str, Any],
     state: Mapping[str, Any] | None,
     is_detected: bool,
     is_closed: bool = False,
 ) -> Any:
-    source = remake(**vars(options))
+    source = remake(**options)
     source._has_detected_ranks = is_detected
     if state is not None:
         source.load_state_dict(state)

@@ -430,5 +430,4 @@ def _call(bucket: str, prefix: str, folder: str, split: str) -> str:
 
 
 def _endpoint(client: Client) -> str:
-
     return client.url or S3Access.from_environment().place

@@ -111,7 +111,6 @@ def _in_order(
     labels: NDArray[np.int32],
     seed: int,
 ) -> Folder:
-
     rows = len(ids)
     order = SeededOrder(rows, seed=seed)
     order.count(ids)

@@ -22,7 +22,6 @@ def check_levels(counts: Mapping[str, int], *, place: str, call: Call) -> None:
     """Raise `SplitError`, with the most likely interpretations, if the topmost folders are probably not the classes;
     ``counts`` are the images directly in each folder, by its path in the tree.
     """
-
     doubt = doubt_of(counts)
     if doubt is None:
         return

@@ -125,7 +125,6 @@ class Sharding:
 def epoch_order(rows: int, /, *, fingerprint: str, seed: int, epoch: int, shuffle: bool) -> "Permutation | None":
     """The global order of an epoch, a function of these arguments alone; None means the split's own order."""
     # It does not depend on the number of ranks, the batch size or anything that happens at run time.
-
     if not shuffle:
         return None
     return Permutation(rows, f"epoch order 1\0{fingerprint}\0{seed}\0{epoch}".encode())

@@ -92,7 +92,6 @@ class Client:
 
     def _access(self) -> "S3Access":
         """The given keys, or else those of the environment; never one of each."""
-
         found = S3Access.from_environment()
         endpoint = self.url or found.endpoint
         if self.access_key or self.secret_key:
@@ -139,5 +138,4 @@ def make_client(
 
 def told(error: Exception) -> AccessError | UnreachableError:
     """A storage's error as an error of this package."""
-
     return (AccessError if isinstance(error, RefusedError) else UnreachableError)(str(error))

@@ -46,7 +46,6 @@ class PieceCache:
 
     def read(self, location: PieceLocation, data: memoryview) -> bool:
         """Read a piece; whether it was there."""
-
         path = self._path(location)
         try:
             with open(path, "rb", buffering=0) as file:

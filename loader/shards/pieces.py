@@ -245,7 +245,6 @@ class PieceReader:
     def _loaded(
         self, location: PieceLocation, data: memoryview, buffer: "np.ndarray[tuple[int], np.dtype[np.uint8]]"
     ) -> Loaded:
-
         try:
             contents = contents_of(data)
         except ValueError as error:
@@ -256,7 +255,6 @@ class PieceReader:
 
     def _check(self, location: PieceLocation, data: memoryview, *, is_read_again: bool) -> None:
         """Compare a piece with the manifest; a damaged one is read again, in case only the transfer damaged it."""
-
         digest = piece_digest(data)
         if digest == location.xxh3:
             return
@@ -268,7 +266,6 @@ class PieceReader:
 
     def _fetch(self, location: PieceLocation, data: memoryview, start: int, stop: int) -> None:
         """Read a part of a piece. Raises the errors of `loader`."""
-
         reader = self._reader
         assert reader is not None
         try:

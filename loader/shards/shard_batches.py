@@ -69,7 +69,6 @@ def image_of(sample: ShardSample) -> bytes:
 
 
 def _label(sample: ShardSample) -> int:
-
     try:
         return integer_in(sample.members["cls"])
     except (KeyError, ValueError):
@@ -86,7 +85,6 @@ def _companion(sample: ShardSample) -> bytes:
 
 
 def _id(sample: ShardSample) -> bytes:
-
     text = sample.members.get("json", b"")
     try:
         return id_in(text)

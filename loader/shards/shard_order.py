@@ -143,7 +143,6 @@ class EpochOrder:
         return self._shuffled(places, f"window {places[0]}") if self.shuffle and len(places) else places
 
     def _shuffled(self, values: Numbers, what: str) -> Numbers:
-
         key = f"shard order 1\0{self.fingerprint}\0{self.seed}\0{self.epoch}\0{what}".encode()
         return np.asarray(values[Permutation(len(values), key)(np.arange(len(values), dtype=np.int64))])
 

@@ -73,7 +73,6 @@ class Shards(Split):
             AccessError: The store refuses access.
             UnreachableError: The store does not answer.
         """
-
         storage = self.storage()
         try:
             with ThreadPoolExecutor(threads) as pool:
@@ -116,7 +115,6 @@ def open_shards(address: str, *, client: Client | None = None) -> Shards:
 
 def shards_in(client: Client, bucket: str, folder: str) -> Shards:
     """The shards of a folder in a bucket. Raises as `open_shards`."""
-
     storage = client.storage(bucket, folder)
     try:
         text = storage.read_text(NAME)
@@ -160,7 +158,6 @@ def _difference(storage: "Storage", shard: "Shard") -> str | None:
 
 
 def _open_again(client: Client, bucket: str, folder: str, fingerprint: str) -> Shards:
-
     # A worker process begins a pass with this. Like reads, it must survive a restart of the store.
     open_it = partial(shards_in, client, bucket, folder)
     found = Retries(seconds=TIMEOUT_SECONDS).run(open_it, UnreachableError)

@@ -213,7 +213,6 @@ class _Packing:
 
     def layout(self, items: _Items) -> _Layout:
         """Shuffle items by the seed, and cut where shards are full. Raises `ShardError`."""
-
         order = xxhash64([items.ids], seed=int(xxhash64([np.array([self.seed], dtype=np.int64)])[0]))
         places = np.lexsort((np.arange(len(order)), order))
         try:
@@ -386,7 +385,6 @@ def _items(ds: Iterable[Any]) -> Iterator[Any]:
 
 
 def _write(pool: Pool, items: _Items, layout: _Layout, bar: Bar) -> list[Shard]:
-
     total, cuts = len(layout.places), layout.cuts
 
     def tasks() -> Iterator[tuple[str, int, int, list[tuple[int, int, str]]]]:

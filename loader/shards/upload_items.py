@@ -84,7 +84,6 @@ class Job:
 
     def facts(self, item: Item) -> bytes:
         """The text of the sample's ``.json``."""
-
         name = self.names[item.label] if item.label < len(self.names) else None
         return facts_text(self.one(item), item.name, name=name, label=item.label)
 
@@ -135,7 +134,6 @@ def measured_items(first: int, items: list[tuple[Any, int]]) -> Measures:
 
 
 def _measures(items: Iterable[Item], *, first: int) -> Measures:
-
     assert _job is not None
     found, told = Measures([], [], [], [], ""), []
     for number, item in enumerate(items, first):
@@ -156,7 +154,6 @@ def written(name: str, first: int, total: int, items: list[tuple[int, int, str]]
     """In a process: write the shard of these items, (number, label, extension) each, with the keys from ``first`` of
     ``total`` on.
     """
-
     assert _job is not None
     storage = _job.client.storage(_job.bucket, _job.folder)
     try:
