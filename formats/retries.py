@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-_FIRST_PAUSE = 0.1
-_LONGEST_PAUSE = 3.0
+_FIRST_PAUSE = 0.1  # seconds
+_LONGEST_PAUSE = 3.0  # so that a store that is back is soon noticed
 _WAKE_SECONDS = 0.25  # how soon a pause ends once `is_stopped` is true
 
 Found = TypeVar("Found")

@@ -31,8 +31,8 @@ from loader.shards.shard_stream import ShardEngine
 from loader.source import Options, Parts, Source
 from loader.splits import Split
 
-_MIXED_BYTES = 200_000_000
-_LEAST_MIX, _MOST_MIX = 8, 1024
+_MIXED_BYTES = 200_000_000  # of all streams of a rank together
+_LEAST_MIX, _MOST_MIX = 8, 1024  # samples of each stream
 
 
 class CassandraSource(Source):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MOST = 64  # as many pictures are on a sheet at most
 
-_CELL, _GAP, _LINE, _MOST_COLUMNS = 128, 8, 15, 8
+_CELL, _GAP, _LINE, _MOST_COLUMNS = 128, 8, 15, 8  # pixels, and pictures in a row
 _PAPER, _FRAME, _INK, _FAINT, _ALARM = (255, 255, 255), (232, 232, 232), (20, 20, 20), (110, 110, 110), (190, 30, 30)
 _ARRAY = b"\x93NUMPY"
 _HUE_STEP = 0.618034  # of the golden ratio, so that neighbouring numbers have different colours

@@ -29,7 +29,7 @@ from torch.utils.data import get_worker_info
 from loader.errors import DeliveryError
 
 _KEPT = 256  # passes that are remembered: workers join within seconds
-_POLL_SECONDS = 0.01
+_POLL_SECONDS = 0.01  # between two looks at the ledger: the shared memory wakes nobody
 # The shared memory begins with two numbers: how often something was closed, and the length of the ledgers.
 _NUMBER_BYTES = 8
 

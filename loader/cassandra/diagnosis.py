@@ -14,7 +14,7 @@ from loader.cassandra.probe import OPTIONS
 from loader.errors import AccessError, LoaderError, UnreachableError
 
 _LOOK_SECONDS = 3.0  # for each step
-_SILENT_SECONDS = 0.5
+_SILENT_SECONDS = 0.5  # how long to wait for an alert after the handshake
 _NO_ANSWER = (OSError, EOFError, TimeoutError)  # ssl.SSLError is an OSError
 _STRANGERS = {18, 19, 20, 21}  # OpenSSL's numbers for certificates of unknown authorities
 _TOO_OLD, _TOO_YOUNG = 10, 9

@@ -24,7 +24,7 @@ from loader.errors import AccessError, LoaderError, TableError, UnreachableError
 from loader.prefetch.fetcher import Label
 from schemas import TableName
 
-_REQUEST_SECONDS = 30.0
+_REQUEST_SECONDS = 30.0  # a read may wait for hundreds of others on a slow link
 _STEP_SECONDS = 5.0  # for a connection, and for the metadata service of a bundle
 _RECONNECT_SECONDS = (0.5, 2.0)  # first and longest pause before reconnecting to a node that went away
 _HEARTBEAT_SECONDS = 5.0  # how often a node is asked whether it is up, and how long it may take to answer

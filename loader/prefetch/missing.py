@@ -6,8 +6,8 @@ from uuid import UUID
 
 from loader.errors import DeletedImageError, MissingImageError
 
-_DEVIATIONS = 3
-_SHOWN = 3
+_DEVIATIONS = 3  # standard deviations that a part may miss more
+_SHOWN = 3  # ids in the message
 
 
 def most_missing(share: float, *, samples: int, is_part: bool) -> int:

@@ -15,7 +15,7 @@ measures are those of BBR, Cardwell et al. 2016; a window paces reads well enoug
 import math
 from collections import deque
 
-_FIRST = 16
+_FIRST = 16  # reads in flight, before anything is known
 # Reads in flight that keep a server without any delay busy, measured; but not more than it answers in this time.
 _BUSY, _BUSY_SECONDS = 256, 0.25
 _GAIN = 2.0

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from formats.stores.storage import Storage
 
 _THREADS = 16
-_MOST_NAMED = 1000
+_MOST_NAMED = 1000  # of the files that are left out; the others are only counted
 _STEP = 1000  # names, between two looks
-_SILENT_SECONDS = 2.0
-_LOOK_SECONDS = 0.2
-_LINE_SECONDS = 10.0
+_SILENT_SECONDS = 2.0  # a short listing shows no progress
+_LOOK_SECONDS = 0.2  # between two changes of the bar
+_LINE_SECONDS = 10.0  # between two lines of the log
 
 log = logging.getLogger(__name__)
 

@@ -31,8 +31,8 @@ from formats.durability import whole_file
 from loader.errors import SplitError
 
 _FORMAT = 2
-_KEPT_SECONDS = 7 * 24 * 3600.0
-_MOST_HEADER = 1 << 28
+_KEPT_SECONDS = 7 * 24 * 3600.0  # older ones are removed; a pickle may name a newer one
+_MOST_HEADER = 1 << 28  # bytes: a file without a line end is no listing, and is not read whole
 _ESCAPE = "surrogateescape"  # names on local disks need not be UTF-8
 
 # Names without separators, the length of each in bytes, and the size of its file, int64 ``(n,)``.

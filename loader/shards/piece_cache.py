@@ -11,7 +11,7 @@ from formats.shards.layout import piece_digest
 from loader.errors import OptionError
 
 FOLDER = "imagestrata-pieces"  # a folder for nothing else, in the one that the user names
-_COUNTED_EVERY = 32
+_COUNTED_EVERY = 32  # files are counted again after this part of the cache was written
 _OURS = re.compile(r"[0-9a-f]{32}|\.[0-9a-f]{32}\.[0-9]+")
 
 

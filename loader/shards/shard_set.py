@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from formats.stores.storage import Storage
 
 TIMEOUT_SECONDS = 60.0  # a failing read is repeated for this long, unless a source says otherwise
-_SHOWN = 5
-_TOGETHER = 1 << 20
+_SHOWN = 5  # shards in the message
+_TOGETHER = 1 << 20  # bytes of one read
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -27,10 +27,10 @@ from loader.shards.pieces import Loaded, PieceReader
 from loader.shards.shard_order import ShardStep
 from loader.shards.shard_set import TIMEOUT_SECONDS, Shards
 
-_WAKE_SECONDS = 0.5
-_MOST_PLANNED = 4096
+_WAKE_SECONDS = 0.5  # how often a consumer that waits sees Ctrl-C, and a close in another thread
+_MOST_PLANNED = 4096  # batches
 _ZSTD, _MAGIC = ".zst", b"\x28\xb5\x2f\xfd"
-_PART_BYTES = 1 << 20
+_PART_BYTES = 1 << 20  # are inflated at a time, so that a file that inflates to far more is refused early
 
 
 class ShardSample:

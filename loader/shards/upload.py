@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_ITEMS_TOGETHER = 64
+_ITEMS_TOGETHER = 64  # items of one task
 _SPOOL = "imagestrata-upload-"
 _AHEAD = 256  # tasks; a shard's has the numbers of all its items
 _AHEAD_OF_PICTURES = 2  # for each process; a task has the pictures themselves

@@ -9,6 +9,7 @@ from uuid import UUID
 from loader import DeletedImageError, MissingImageError, Split
 from loader.prefetch.fetcher import Label
 from loader.prefetch.split_features import open_features
+from loader.prefetch.stream import OnMissing
 from loader.source import Options, Source
 from loader.sources import parts_by_id
 
@@ -62,14 +63,13 @@ class RowSource(Source):
         notes: Mapping[UUID, tuple[Any, ...]] | None = None,
         metadata: Sequence[str] = (),
         features: Sequence[str] = (),
+        in_order: bool = True,
+        on_missing: OnMissing = "raise",
+        max_missing: float = 0.01,
         **options: Any,
     ) -> None:
-        rows_given = {"rows": rows, "labels": labels, "notes": notes, "metadata": metadata}
-        rows_given["features"] = features
-        by_id = {
-            name: options.pop(name, usual)
-            for name, usual in (("in_order", True), ("on_missing", "raise"), ("max_missing", 0.01))
-        }
+        given = {"rows": rows, "labels": labels, "notes": notes, "metadata": metadata, "features": features}
+        by_id: dict[str, Any] = {"in_order": in_order, "on_missing": on_missing, "max_missing": max_missing}
         usual: dict[str, Any] = {
             "rank": 0, "world_size": 1, "seed": 0, "shuffle": True, "last_batch_policy": "PARTIAL",
             "memory_budget": 256_000_000, "timeout": 60.0, "max_in_flight": 4096,
@@ -83,5 +83,5 @@ class RowSource(Source):
             ),
             checked,
             has_detected_ranks=False,
-            remake=partial(RowSource, split, **rows_given, **by_id),
+            remake=partial(RowSource, split, **given, **by_id),
         )

@@ -252,6 +252,7 @@ def test_a_split_whose_files_were_changed_is_refused(folder: Path) -> None:
         ({"access": "me"}, "access as loader.Access.* Found: str"),
         ({"memory_budget": 0}, "memory_budget as a whole number of at least 1. Found: 0"),
         ({"max_in_flight": 0}, "max_in_flight as a whole number of at least 1. Found: 0"),
+        ({"client": "java"}, r"client as one of \('acsylla', 'cassandra-driver'\)\. Found: 'java'"),
         ({"connections": 0}, "connections as a whole number from 1 to 1024. Found: 0"),
         ({"connections": 10**9}, "connections as a whole number from 1 to 1024. Found: 1000000000"),
         ({"consistency": "local_quorum"}, r"consistency as one of \('LOCAL_QUORUM', 'LOCAL_ONE', .*'local_quorum'"),

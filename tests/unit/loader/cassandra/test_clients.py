@@ -16,7 +16,6 @@ from loader.cassandra.fetch_driver import DriverFetcher
 from loader.cassandra.target import Target
 from schemas import Columns, TableName
 from tests.support.certificates import Authority
-from tests.support.split_folders import image_ids, write_split_folder
 
 TARGET = Target(
     cluster=Cluster(hosts="127.0.0.1", access=Access()),
@@ -89,17 +88,3 @@ def test_both_clients_are_named_where_neither_is_installed(monkeypatch: pytest.M
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(loader.MissingExtraError, match=r"Wanted acsylla or cassandra-driver .*neither can be imported"):
         clients.reader(TARGET)
-
-
-def test_options_that_no_client_has_are_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    folder = write_split_folder(tmp_path / "split", [(image_ids(4), [0] * 4)])
-    split = loader.open_split(folder, cache=tmp_path / "cache")
-    for options, found in [
-        ({"client": "java"}, r"Wanted client as one of \('acsylla', 'cassandra-driver'\)\. Found: 'java'"),
-        (
-            {"client": "cassandra-driver", "connections": 0},
-            r"Wanted connections as a whole number from 1 to 1024\. Found: 0",
-        ),
-    ]:
-        with pytest.raises(loader.OptionError, match=found):
-            loader.CassandraSource(split, hosts="127.0.0.1", batch_size=2, **options)  # type: ignore[arg-type]
