@@ -4,7 +4,7 @@ import logging
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from etl.errors import ConflictError
@@ -40,11 +40,9 @@ class ExistingImages:
     sums: list[Row] = field(default_factory=list)
 
     @classmethod
-    def in_folder(
-        cls, spark: SparkSession, entries: DataFrame, *, plan: IngestPlan, stack: ExitStack
-    ) -> "ExistingImages":
+    def in_folder(cls, entries: DataFrame, *, plan: IngestPlan, stack: ExitStack) -> "ExistingImages":
         """Find them in the target folder. Raises `OutputExistsError`."""
-        done = files_done(spark, entries, plan=plan)
+        done = files_done(entries, plan=plan)
         if done is None:
             return cls()
         done = kept(done, stack=stack)  # now: later there are also the files of this run

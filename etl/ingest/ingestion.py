@@ -2,9 +2,11 @@
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+import uuid
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 
 from pyspark.sql import DataFrame, Row, SparkSession
 
@@ -12,7 +14,7 @@ from etl.cassandra.control import Control
 from etl.errors import EtlError
 from etl.frames import kept
 from etl.ingest.class_agreement import check_classes
-from etl.ingest.class_remarks import ClassRemarks, class_remarks
+from etl.ingest.class_remarks import class_remarks
 from etl.ingest.destination import (
     Destination,
     StartedRun,
@@ -27,7 +29,7 @@ from etl.ingest.destination import (
 )
 from etl.ingest.duplicates import DuplicateSummary, duplicate_groups, summarise
 from etl.ingest.existing_images import KNOWN, ExistingImages, as_left_out
-from etl.ingest.listed_images import list_images
+from etl.ingest.listed_images import ListedImages, list_images
 from etl.ingest.mask_frames import check_mask_frames
 from etl.ingest.plan import IngestPlan
 from etl.ingest.report import IngestEstimate, IngestReport
@@ -61,12 +63,15 @@ def run(spark: SparkSession, *, plan: IngestPlan) -> IngestReport:
     Raises:
         EtlError: The ingest is not possible, and nothing was written; or too many images were rejected.
     """
+    start = time.monotonic()
     with ExitStack() as stack:
-        ingest = Ingest(spark, plan=plan, stack=stack)
-        ingest.list_source()
-        ingest.survey()
-        ingest.write()
-        return ingest.report()
+        control = connected(spark, plan=plan, stack=stack)
+        images = listed(spark, control, plan=plan, stack=stack)
+        survey = surveyed(images, control, plan=plan, stack=stack)
+        begun = begin(survey, control, plan=plan)
+        written = write_missing(survey, begun, control, plan=plan, stack=stack)
+        report = finish(written, survey, begun, control, plan=plan, stack=stack)
+        return report.with_seconds(time.monotonic() - start)
 
 
 def estimate(spark: SparkSession, *, plan: IngestPlan) -> IngestEstimate:
@@ -83,242 +88,300 @@ def estimate(spark: SparkSession, *, plan: IngestPlan) -> IngestEstimate:
         EtlError: The ingest is not possible.
     """
     with ExitStack() as stack:
-        ingest = Ingest(spark, plan=plan, stack=stack)
-        ingest.list_source()
-        ingest.survey()
-        return ingest.estimate()
-
-
-class Ingest:
-    """One ingest. Call `list_source` and `survey`, and then either `estimate`, or `write` and `report`.
-
-    Persisted DataFrames are released when ``stack`` is closed.
-    """
-
-    def __init__(self, spark: SparkSession, *, plan: IngestPlan, stack: ExitStack) -> None:
-        """Connect, unless the target is a folder. Raises `EtlError` if the tables have other contents."""
-        self._started = time.monotonic()
-        self._spark, self._plan, self._stack = spark, plan, stack
-        self._control = None if plan.target is not None else stack.enter_context(Control.from_spark(spark))
-        self._destination: Destination | None = None
-        self._table: MetadataTable | None = None
-        self._run: StartedRun | None = None
-        self._cores = spark.sparkContext.defaultParallelism
-        if self._control is not None:
-            check_fits_early(self._control, plan=plan)
-            check_tables(self._control, plan=plan)
-            check_ttl(self._control, plan=plan)
-            if not plan.overwrite:
-                check_mask_frame(self._control, plan=plan)
-
-    def list_source(self) -> None:
-        """List the images. Raises `SourceError`."""
-        self._images = images = list_images(self._spark, self._control, plan=self._plan, stack=self._stack)
-        check_class_level(images.entries, tops=images.counts.tops, listing=images.listing, plan=self._plan.source)
-
-    def survey(self) -> None:
-        """Find the images that exist already. Raises `ConflictError`, `OutputExistsError`."""
-        spark, plan, entries = self._spark, self._plan, self._images.entries
-        if self._control is None:
-            self._existing = ExistingImages.in_folder(spark, entries, plan=plan, stack=self._stack)
-        else:
-            names, order = self._images.counts.classes, self._images.listing.order
-            self._destination = find_destination(spark, self._control, plan=plan, names=names, order=order)
-            if self._destination.numbers is None:
-                check_classes(spark, self._control, plan=plan, names=names)
-            self._existing = ExistingImages()
-            self._table = MetadataTable.open(spark, self._control, plan.tables.metadata, columns=plan.columns)
-            if not is_empty(self._control, plan=plan):
-                self._existing = ExistingImages.in_tables(self._table, entries, plan=plan, stack=self._stack)
-            if not plan.restore_deleted and (deleted := self._table.deleted()) is not None:
-                self._existing = self._existing.with_deleted(entries, deleted=deleted, stack=self._stack)
-        if there := self._existing.count - self._existing.deleted:
-            log.info("%s images exist already and are skipped", f"{there:,}")
-        if self._existing.deleted:
-            log.warning("%s images were deleted and are left out", f"{self._existing.deleted:,}")
-
-    def estimate(self) -> IngestEstimate:
-        """Estimate what would be written."""
+        control = connected(spark, plan=plan, stack=stack)
+        images = listed(spark, control, plan=plan, stack=stack)
+        survey = surveyed(images, control, plan=plan, stack=stack)
         return IngestEstimate.of(
-            self._images.counts,
-            plan=self._plan,
-            unmatched=self._images.source.report_lines(),
-            already_there=self._existing.count - self._existing.deleted,
-            deleted=self._existing.deleted,
-            stale=self._stale(of_listing(self._images.entries)),
-            remarks=self._class_remarks(self._images.counts.images_by_class),
-        )
-
-    def write(self) -> None:
-        """Write the missing images. Raises `EtlError` if too many are rejected."""
-        plan, counts = self._plan, self._images.counts
-        self._id = plan.ingest_id or new_ingest_id()
-        unmatched = self._images.source.report_lines()
-        for remark in [*unmatched, *self._class_remarks(counts.images_by_class).lines]:
-            log.warning("%s", remark)
-        left = counts.files - self._existing.count
-        rejected = f", {counts.rejected:,} of which cannot be ingested" if counts.rejected else ""
-        log.info("%s of %s files%s, ingest %s", f"{left:,}", f"{counts.files:,}", rejected, self._id)
-        self._check_masks(tasks=task_count(rows=left, size=counts.bytes, cores=self._cores))
-        self._begin(is_idle=not left)
-        counters = Counters(self._spark.sparkContext)
-        self._outcomes = kept(self._write_outcomes(counters), stack=self._stack)
-        allowed = plan.tolerance.allowed(counts.files)
-        rows = None if left else self._existing.sums
-        rows = rows or collect_watched(
-            tally(self._outcomes),
-            group=f"ingest {self._id}",
-            description=f"write {plan.source.name}",
-            counters=counters,
-            files=left,
-            allowed=allowed,
-        )
-        images = self._images_by_class(rows or [])
-        self._written = IngestReport.of(
-            rows or [],
+            images.counts,
             plan=plan,
-            classes=sum(map(bool, images.values())) if plan.source.label_type == "int" else 0,
-            ingest_id=self._id,
-            unmatched=unmatched,
-            started=self._run,
-            remarks=self._class_remarks(images),
-        )
-        if plan.target is not None and rows is not None:
-            publish_rejected(self._spark, self._outcomes, plan=plan)
-            record_options(self._spark, plan=plan, is_done=True)
-        self._check_rejected(allowed=allowed, stopped_at=counters.rejected if rows is None else 0)
-
-    def report(self) -> IngestReport:
-        """Clean up after earlier runs, and make the report."""
-        try:
-            stale = self._stale(self._outcomes)
-            duplicates = self._duplicates() if self._written.images else None
-        finally:  # the images are written, whatever happens to old rows
-            if self._control is not None and self._run is not None:
-                finish_run(self._control, self._run.run)
-        return self._written.finished(
-            stale=stale,
-            duplicates=duplicates,
-            seconds=time.monotonic() - self._started,
+            unmatched=images.source.report_lines(),
+            already_there=survey.existing.count - survey.existing.deleted,
+            deleted=survey.existing.deleted,
+            stale=_stale(survey, of_listing(images.entries), plan=plan, stack=stack),
+            remarks=class_remarks(images.counts.images_by_class, plan=plan, destination=survey.destination),
         )
 
-    def _images_by_class(self, rows: Sequence[Row]) -> dict[str, int]:
-        """The files of each class; none for classes of which all were rejected. ``rows`` are those of `tally`."""
-        images = self._images.counts.images_by_class
-        if self._run is None or self._plan.source.label_type != "int":
-            return images
-        labels = {label for row in rows for label in row.labels}
-        return {name: count if self._run.numbers[name] in labels else 0 for name, count in images.items()}
 
-    def _class_remarks(self, images: Mapping[str, int]) -> ClassRemarks:
-        return class_remarks(images, plan=self._plan, destination=self._destination, started=self._run)
+def connected(spark: SparkSession, *, plan: IngestPlan, stack: ExitStack) -> Control | None:
+    """Connect, unless the target is a folder. Raises `EtlError` if the tables have other contents."""
+    if plan.target is not None:
+        return None
+    control = stack.enter_context(Control.from_spark(spark))
+    check_fits_early(control, plan=plan)
+    check_tables(control, plan=plan)
+    check_ttl(control, plan=plan)
+    if not plan.overwrite:
+        check_mask_frame(control, plan=plan)
+    return control
 
-    def _begin(self, *, is_idle: bool) -> None:
-        """Create missing tables and begin a run, if there is anything to write to tables."""
-        control, destination, plan = self._control, self._destination, self._plan
-        if plan.target is not None:
-            record_options(self._spark, plan=plan, is_done=False)
-        if control is None or destination is None or (is_idle and not plan.prune):
-            return
+
+def listed(spark: SparkSession, control: Control | None, *, plan: IngestPlan, stack: ExitStack) -> ListedImages:
+    """List the images, and check that their folders are their classes. Raises `SourceError`."""
+    images = list_images(spark, control, plan=plan, stack=stack)
+    check_class_level(images.entries, tops=images.counts.tops, listing=images.listing, plan=plan.source)
+    return images
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """The listed images, and those of them that exist already, with the tables unless the target is a folder."""
+
+    images: ListedImages
+    existing: ExistingImages
+    destination: Destination | None = None
+    table: MetadataTable | None = None
+
+    @property
+    def left(self) -> int:
+        """The number of files that are to be written."""
+        return self.images.counts.files - self.existing.count
+
+
+def surveyed(images: ListedImages, control: Control | None, *, plan: IngestPlan, stack: ExitStack) -> Survey:
+    """Find the images that exist already. Raises `ConflictError`, `OutputExistsError`."""
+    if control is None:
+        existing = ExistingImages.in_folder(images.entries, plan=plan, stack=stack)
+        survey = Survey(images=images, existing=existing)
+    else:
+        survey = _surveyed_tables(images, control, plan=plan, stack=stack)
+    if there := survey.existing.count - survey.existing.deleted:
+        log.info("%s images exist already and are skipped", f"{there:,}")
+    if survey.existing.deleted:
+        log.warning("%s images were deleted and are left out", f"{survey.existing.deleted:,}")
+    return survey
+
+
+def _surveyed_tables(images: ListedImages, control: Control, *, plan: IngestPlan, stack: ExitStack) -> Survey:
+    spark, names = images.entries.sparkSession, images.counts.classes
+    destination = find_destination(spark, control, plan=plan, names=names, order=images.listing.order)
+    if destination.numbers is None:
+        check_classes(spark, control, plan=plan, names=names)
+    existing = ExistingImages()
+    table = MetadataTable.open(spark, control, plan.tables.metadata, columns=plan.columns)
+    if not is_empty(control, plan=plan):
+        existing = ExistingImages.in_tables(table, images.entries, plan=plan, stack=stack)
+    if not plan.restore_deleted and (deleted := table.deleted()) is not None:
+        existing = existing.with_deleted(images.entries, deleted=deleted, stack=stack)
+    return Survey(images=images, existing=existing, destination=destination, table=table)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BegunIngest:
+    """The id of an ingest, its run if it writes to tables, and the remarks on its label files and masks."""
+
+    ingest_id: uuid.UUID
+    started: StartedRun | None
+    unmatched: Sequence[str]
+
+
+def begin(survey: Survey, control: Control | None, *, plan: IngestPlan) -> BegunIngest:
+    """Create missing tables and begin a run, if there is anything to write to tables.
+
+    Raises `SourceError`, before anything is written, if it is not known what masks were drawn on.
+    """
+    images, left = survey.images, survey.left
+    counts, spark = images.counts, images.entries.sparkSession
+    ingest_id = plan.ingest_id or new_ingest_id()
+    unmatched = images.source.report_lines()
+    remarks = class_remarks(counts.images_by_class, plan=plan, destination=survey.destination)
+    for remark in [*unmatched, *remarks.lines]:
+        log.warning("%s", remark)
+    rejected = f", {counts.rejected:,} of which cannot be ingested" if counts.rejected else ""
+    log.info("%s of %s files%s, ingest %s", f"{left:,}", f"{counts.files:,}", rejected, ingest_id)
+    if plan.source.label_type == "blob" and plan.recode.mask_frame is None:
+        tasks = task_count(rows=left, size=counts.bytes, cores=spark.sparkContext.defaultParallelism)
+        check_mask_frames(images.without(survey.existing.done), listing=images.listing, tasks=tasks)
+    started = None
+    if plan.target is not None:
+        record_options(spark, plan=plan, is_done=False)
+    elif control is not None and survey.destination is not None and (left or plan.prune):
         create_tables(control, plan=plan)
-        if self._existing.others:
+        if survey.existing.others:
             create_history_table(control, plan=plan)
-        self._run = destination.begin(control, plan=plan, kind="ingest", ingest_id=self._id)
-        if plan.restore_deleted:
-            return
-        deleted = MetadataTable.open(self._spark, control, plan.tables.metadata, columns=plan.columns).deleted()
-        if deleted is None:
-            return
-        left_out = as_left_out(self._images.entries.join(deleted, on="id", how="left_semi")).count()
-        if left_out > self._existing.deleted:
-            raise EtlError(
-                "Wanted tables from which no images are deleted while an ingest looks for existing images. Found: "
-                f"{left_out - self._existing.deleted:,} images of this source were deleted. Run the ingest again."
-            )
+        started = survey.destination.begin(control, plan=plan, kind="ingest", ingest_id=ingest_id)
+        if not plan.restore_deleted:
+            _check_deleted(survey, control, plan=plan)
+    return BegunIngest(ingest_id=ingest_id, started=started, unmatched=unmatched)
 
-    def _check_masks(self, *, tasks: int) -> None:
-        """Raise `SourceError`, before anything is written, if it is not known what masks were drawn on."""
-        if self._plan.source.label_type == "blob" and self._plan.recode.mask_frame is None:
-            entries = self._images.without(self._existing.done)
-            check_mask_frames(entries, listing=self._images.listing, tasks=tasks)
 
-    def _write_outcomes(self, counters: Counters) -> DataFrame:
-        """The rows of `OUTCOMES`; computing them writes the images that do not exist yet."""
-        plan, counts, listing, done = self._plan, self._images.counts, self._images.listing, self._existing.done
-        if done is not None and self._existing.count == counts.files:
-            return done
-        order = WriteOrder(
-            target=self._target(),
-            preparation=Preparation(check=plan.check, recode=plan.recode, label_type=plan.source.label_type),
-            labels={} if self._run is None else self._run.numbers,
-            in_turn=listing.access != "random",
-            counters=counters,
-        )
-        tasks = task_count(rows=counts.files, size=counts.bytes, cores=self._cores)
-        outcomes = write(self._images.without(done), order=order, tasks=tasks, access=listing.access)
-        return outcomes if done is None else outcomes.unionByName(done)
-
-    def _target(self) -> Target:
-        plan = self._plan
-        if self._control is None or self._run is None:
-            return folder_target(plan)
-        before = recorded_runs(self._control, plan.tables.metadata) if self._existing.others else None
-        return TableTarget(
-            cluster=self._control.located,
-            tables=plan.tables,
-            source=plan.source_name,
-            ingest_id=self._id,
-            run=self._run.run,
-            has_groups=plan.source.group_column is not None,
-            ttl=plan.ttl or 0,
-            before=None if before is None else sequences_by_ingest(before),
-            restores=plan.restore_deleted,
+def _check_deleted(survey: Survey, control: Control, *, plan: IngestPlan) -> None:
+    """Raise `EtlError` if images of this source were deleted since the survey."""
+    entries = survey.images.entries
+    deleted = MetadataTable.open(entries.sparkSession, control, plan.tables.metadata, columns=plan.columns).deleted()
+    if deleted is None:
+        return
+    left_out = as_left_out(entries.join(deleted, on="id", how="left_semi")).count()
+    if left_out > survey.existing.deleted:
+        raise EtlError(
+            "Wanted tables from which no images are deleted while an ingest looks for existing images. Found: "
+            f"{left_out - survey.existing.deleted:,} images of this source were deleted. Run the ingest again."
         )
 
-    def _check_rejected(self, *, allowed: int, stopped_at: int) -> None:
-        """Raise `EtlError` if too many or all files were rejected; ``stopped_at`` of them when the run was stopped."""
-        report, plan = self._written, self._plan
-        rejected = max(report.quarantined, stopped_at)
-        if rejected > allowed:
-            where = f"{rejected:,}. Reasons: {report.rejected_at}"
-            if stopped_at:  # a target folder has no list yet
-                where = f"{rejected:,} so far" + ("" if plan.target else f". Reasons: {report.rejected_at}")
-            where += "".join(f"; {fault}" for fault in self._images.faults)
-            raise EtlError(f"Wanted {plan.tolerance.limit(self._images.counts.files)}. Found: {where}")
-        if not report.images and not report.already_there and not report.deleted:
-            raise EtlError(
-                f"Wanted images in {plan.source.address}. Found: {report.quarantined:,} files, all rejected. "
-                f"Reasons: {report.rejected_at}"
-            )
 
-    def _stale(self, outcomes: DataFrame) -> StaleRows | None:
-        """Count the stale rows of this source; list and remove them if the plan says so."""
-        plan, control = self._plan, self._control
-        if control is None or self._table is None or self._existing.rows is None:
-            if plan.list_stale:
-                log.info("0 stale rows of %s", plan.source_name)
-            return None
-        splits = splits_of(plan.source, found=self._images.counts.images_by_split)
-        rows = self._table.rows(KNOWN).transform(rows_of_source, source=plan.source_name, splits=splits)
-        rows = kept(rows, stack=self._stack)
-        stale = kept(rows.transform(not_found, outcomes=outcomes), stack=self._stack)
-        found = StaleRows.of_rows(stale, of=rows.count(), is_listed=plan.list_stale)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenImages:
+    """The rows of `OUTCOMES` of an ingest, persisted, and its report so far."""
+
+    outcomes: DataFrame
+    report: IngestReport
+
+
+def write_missing(
+    survey: Survey, begun: BegunIngest, control: Control | None, *, plan: IngestPlan, stack: ExitStack
+) -> WrittenImages:
+    """Write the images that do not exist yet. Raises `EtlError` if too many are rejected."""
+    counts, left, spark = survey.images.counts, survey.left, survey.images.entries.sparkSession
+    counters = Counters(spark.sparkContext)
+    outcomes = kept(_outcomes(survey, begun, control, plan=plan, counters=counters), stack=stack)
+    allowed = plan.tolerance.allowed(counts.files)
+    rows = None if left else survey.existing.sums
+    rows = rows or collect_watched(
+        tally(outcomes),
+        group=f"ingest {begun.ingest_id}",
+        description=f"write {plan.source.name}",
+        counters=counters,
+        files=left,
+        allowed=allowed,
+    )
+    images = _images_by_class(rows or [], survey, begun, plan=plan)
+    report = IngestReport.of(
+        rows or [],
+        plan=plan,
+        classes=sum(map(bool, images.values())) if plan.source.label_type == "int" else 0,
+        ingest_id=begun.ingest_id,
+        unmatched=begun.unmatched,
+        started=begun.started,
+        remarks=class_remarks(images, plan=plan, destination=survey.destination, started=begun.started),
+    )
+    if plan.target is not None and rows is not None:
+        publish_rejected(outcomes, plan=plan)
+        record_options(spark, plan=plan, is_done=True)
+    _check_rejected(
+        report, survey.images, plan=plan, allowed=allowed, stopped_at=counters.rejected if rows is None else 0
+    )
+    return WrittenImages(outcomes=outcomes, report=report)
+
+
+def _outcomes(
+    survey: Survey, begun: BegunIngest, control: Control | None, *, plan: IngestPlan, counters: Counters
+) -> DataFrame:
+    """The rows of `OUTCOMES`; computing them writes the images that do not exist yet."""
+    images, done = survey.images, survey.existing.done
+    if done is not None and not survey.left:
+        return done
+    order = WriteOrder(
+        target=_target(survey, begun, control, plan=plan),
+        preparation=Preparation(check=plan.check, recode=plan.recode, label_type=plan.source.label_type),
+        labels={} if begun.started is None else begun.started.numbers,
+        in_turn=images.listing.access != "random",
+        counters=counters,
+    )
+    cores = images.entries.sparkSession.sparkContext.defaultParallelism
+    tasks = task_count(rows=images.counts.files, size=images.counts.bytes, cores=cores)
+    outcomes = write(images.without(done), order=order, tasks=tasks, access=images.listing.access)
+    return outcomes if done is None else outcomes.unionByName(done)
+
+
+def _target(survey: Survey, begun: BegunIngest, control: Control | None, *, plan: IngestPlan) -> Target:
+    if control is None or begun.started is None:
+        return folder_target(plan)
+    before = recorded_runs(control, plan.tables.metadata) if survey.existing.others else None
+    return TableTarget(
+        cluster=control.located,
+        tables=plan.tables,
+        source=plan.source_name,
+        ingest_id=begun.ingest_id,
+        run=begun.started.run,
+        has_groups=plan.source.group_column is not None,
+        ttl=plan.ttl or 0,
+        before=None if before is None else sequences_by_ingest(before),
+        restores=plan.restore_deleted,
+    )
+
+
+def _images_by_class(rows: Sequence[Row], survey: Survey, begun: BegunIngest, *, plan: IngestPlan) -> Mapping[str, int]:
+    """The files of each class; none for classes of which all were rejected. ``rows`` are those of `tally`."""
+    images = survey.images.counts.images_by_class
+    if begun.started is None or plan.source.label_type != "int":
+        return images
+    numbers, labels = begun.started.numbers, {label for row in rows for label in row.labels}
+    return {name: count if numbers[name] in labels else 0 for name, count in images.items()}
+
+
+def _check_rejected(
+    report: IngestReport, images: ListedImages, *, plan: IngestPlan, allowed: int, stopped_at: int
+) -> None:
+    """Raise `EtlError` if too many or all files were rejected; ``stopped_at`` of them when the run was stopped."""
+    rejected = max(report.quarantined, stopped_at)
+    if rejected > allowed:
+        where = f"{rejected:,}. Reasons: {report.rejected_at}"
+        if stopped_at:  # a target folder has no list yet
+            where = f"{rejected:,} so far" + ("" if plan.target else f". Reasons: {report.rejected_at}")
+        where += "".join(f"; {fault}" for fault in images.faults)
+        raise EtlError(f"Wanted {plan.tolerance.limit(images.counts.files)}. Found: {where}")
+    if not report.images and not report.already_there and not report.deleted:
+        raise EtlError(
+            f"Wanted images in {plan.source.address}. Found: {report.quarantined:,} files, all rejected. "
+            f"Reasons: {report.rejected_at}"
+        )
+
+
+def finish(
+    written: WrittenImages,
+    survey: Survey,
+    begun: BegunIngest,
+    control: Control | None,
+    *,
+    plan: IngestPlan,
+    stack: ExitStack,
+) -> IngestReport:
+    """Clean up after earlier runs, and complete the report but for its time."""
+    remove = None
+    if plan.prune and control is not None and begun.started is not None:
+        remove = partial(prune, control=control, plan=plan, run=begun.started.run, ingest_id=begun.ingest_id)
+    try:
+        stale = _stale(survey, written.outcomes, plan=plan, stack=stack, remove=remove)
+        duplicates = _duplicates(survey, written.outcomes) if written.report.images else None
+    finally:  # the images are written, whatever happens to old rows
+        if control is not None and begun.started is not None:
+            finish_run(control, begun.started.run)
+    return replace(written.report, stale=stale, duplicates=duplicates)
+
+
+def _stale(
+    survey: Survey,
+    outcomes: DataFrame,
+    *,
+    plan: IngestPlan,
+    stack: ExitStack,
+    remove: Callable[[DataFrame], int] | None = None,
+) -> StaleRows | None:
+    """Count the stale rows of this source; list them if the plan says so, and ``remove`` them."""
+    if survey.table is None or survey.existing.rows is None:
         if plan.list_stale:
-            log.info("%s stale rows of %s", f"{found.rows:,}", plan.source_name)
-            for row in stale.orderBy("or_split", "path").toLocalIterator():
-                name = f"{row.or_split}/{row.path}" if row.or_split else row.path
-                log.info("stale: %s%s", name, " (hidden)" if row.is_hidden else "")
-        if not plan.prune or self._run is None:
-            return found
-        found.check(plan.prune_count)
-        removed = prune(stale, control=control, plan=plan, run=self._run.run, ingest_id=self._id)
-        return replace(found, removed=removed)
+            log.info("0 stale rows of %s", plan.source_name)
+        return None
+    splits = splits_of(plan.source, found=survey.images.counts.images_by_split)
+    rows = survey.table.rows(KNOWN).transform(rows_of_source, source=plan.source_name, splits=splits)
+    rows = kept(rows, stack=stack)
+    stale = kept(rows.transform(not_found, outcomes=outcomes), stack=stack)
+    found = StaleRows.of_rows(stale, of=rows.count(), is_listed=plan.list_stale)
+    if plan.list_stale:
+        log.info("%s stale rows of %s", f"{found.rows:,}", plan.source_name)
+        for row in stale.orderBy("or_split", "path").toLocalIterator():
+            name = f"{row.or_split}/{row.path}" if row.or_split else row.path
+            log.info("stale: %s%s", name, " (hidden)" if row.is_hidden else "")
+    if remove is None:
+        return found
+    found.check(plan.prune_count)
+    return replace(found, removed=remove(stale))
 
-    def _duplicates(self) -> DuplicateSummary:
-        rows = self._outcomes  # a table may have images of other sources too
-        if self._table is not None and self._existing.rows is not None:
-            rows = self._table.rows(KNOWN)
-        duplicates = summarise(duplicate_groups(rows))
-        for same in duplicates.examples:
-            log.info("exact duplicates: %s", same)
-        return duplicates
+
+def _duplicates(survey: Survey, outcomes: DataFrame) -> DuplicateSummary:
+    rows = outcomes  # a table may have images of other sources too
+    if survey.table is not None and survey.existing.rows is not None:
+        rows = survey.table.rows(KNOWN)
+    duplicates = summarise(duplicate_groups(rows))
+    for same in duplicates.examples:
+        log.info("exact duplicates: %s", same)
+    return duplicates

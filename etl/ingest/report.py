@@ -6,7 +6,6 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from pyspark.sql import Row
 
@@ -132,14 +131,13 @@ class IngestReport:
             fingerprint=_fingerprint(sum(stages[name] for name in _TAKEN), first, second),
         )
 
-    def finished(self, *, seconds: float, **found: Any) -> "IngestReport":
-        """Complete the report with what was found after writing (the fields with defaults) and with the total time."""
+    def with_seconds(self, seconds: float) -> "IngestReport":
+        """The report with the total time, and the rates that follow from it."""
         return replace(
             self,
             seconds=round(seconds, 3),
             images_per_s=round(self.images / seconds, 1),
             mb_per_s=round(self.bytes / 1e6 / seconds, 2),
-            **found,
         )
 
     def __str__(self) -> str:

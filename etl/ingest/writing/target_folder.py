@@ -17,9 +17,9 @@ from formats.stores.storage import Storage
 FORMAT = 1
 
 
-def files_done(spark: SparkSession, entries: DataFrame, *, plan: IngestPlan) -> DataFrame | None:
+def files_done(entries: DataFrame, *, plan: IngestPlan) -> DataFrame | None:
     """Find files in the target folder, which are refused, or skipped with --resume."""
-    storage = driver_storage(spark, str(plan.target))
+    storage = driver_storage(entries.sparkSession, str(plan.target))
     if not storage.is_folder() or not storage.names():
         return None
     if not plan.overwrite and not plan.resume:
@@ -76,9 +76,9 @@ def _options(storage: Storage) -> list[str]:
     return options
 
 
-def publish_rejected(spark: SparkSession, outcomes: DataFrame, *, plan: IngestPlan) -> None:
+def publish_rejected(outcomes: DataFrame, *, plan: IngestPlan) -> None:
     """Write the list of rejected files into the target folder. Removes an older list."""
-    storage = driver_storage(spark, str(plan.target))
+    storage = driver_storage(outcomes.sparkSession, str(plan.target))
     rejected = outcomes.where(~F.col("stage").isin(WRITTEN, THERE)).select(
         "or_split", "path", "stage", "reason", "bytes"
     )

@@ -13,10 +13,10 @@ REPORT = IngestReport(
 
 
 def test_small_runs_have_no_rate() -> None:
-    small = str(REPORT.finished(seconds=4.0))
+    small = str(REPORT.with_seconds(4.0))
     assert small.startswith("ingested 1 image (0.0 MB) of 1 class into ks.data and ks.metadata in 4.0 s; ")
     assert "; 1 rejected (no label: 1): SELECT" in small
-    large = str(replace(REPORT, images=2_000).finished(seconds=4.0))
+    large = str(replace(REPORT, images=2_000).with_seconds(4.0))
     assert "ingested 2,000 images" in large
     assert " in 4.0 s (500 images/s); " in large
 
