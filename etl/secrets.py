@@ -1,4 +1,4 @@
-"""Secrets for S3 and Cassandra in a Spark session: their sources, and how tasks get them without leaving a trace.
+"""Secrets for S3 and Cassandra in a Spark session: where they come from, and how tasks get them without a trace.
 
 S3 credentials come from ``spark.imagestrata.s3.*`` (`PROPERTIES`), else from the ``AWS_*`` variables of the driver,
 else from each machine: variables, profiles, roles. Tasks get the driver's credentials as Spark local properties.

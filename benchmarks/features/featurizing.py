@@ -19,7 +19,7 @@ from benchmarks.harness.picture_rows import DATA, KEYSPACE, METADATA, our_id
 from benchmarks.harness.pictures import CLASSES, PHOTOGRAPHS, Images
 from benchmarks.harness.results import Row, tell
 from etl.cassandra.cluster import Cluster
-from etl.cassandra.executor import picture_reader
+from etl.cassandra.task_sessions import row_reader
 from etl.features.computing.builtin import view_of
 from etl.features.plan import FeatureRequest, FeaturizePlan
 from etl.ingest.plan import IngestPlan
@@ -129,7 +129,7 @@ def read_and_decode(ids: Sequence[bytes], *, cluster: Cluster) -> int:
 
 async def _read_and_decode(ids: Sequence[bytes], cluster: Cluster) -> int:
     pixels = 0
-    async with picture_reader(cluster, DATA, columns=("id", "data")) as read:
+    async with row_reader(cluster, DATA, columns=("id", "data")) as read:
         chunks = [ids[start : start + _CHUNK] for start in range(0, len(ids), _CHUNK)]
         reading = asyncio.gather(*map(read, chunks[0]))
         for chunk in (*chunks[1:], ()):

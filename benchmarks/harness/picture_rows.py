@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks.harness.pictures import CLASSES, Planted
 from etl.cassandra.cluster import Cluster
-from etl.cassandra.executor import writer
+from etl.cassandra.task_sessions import task_session
 from etl.pictures.images import read_header
 from schemas import Columns, TableName, image_id
 from schemas.tables import create_data, create_metadata, defined_columns
@@ -112,7 +112,7 @@ async def _write(cluster: Cluster, rows: Sequence[Rows], *, in_flight: int, batc
     import acsylla
 
     left: Iterator[Rows] = iter(rows)
-    async with writer(cluster) as connected:
+    async with task_session(cluster) as connected:
         put_data, put_metadata = [await connected.prepare(statement) for statement in INSERTS]
         session: Any = connected._session  # the same connection as an ingest's, without the work around each write
 

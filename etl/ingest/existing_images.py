@@ -58,7 +58,7 @@ class ExistingImages:
         # Rows that an interrupted deletion left are written again: their blobs may be gone.
         if plan.restore_deleted and (half := table.half_deleted()) is not None:
             known = known.join(half, on="id", how="left_anti")
-        rows = entries.transform(there_already, known=known, source=plan.source_name)
+        rows = entries.transform(there_already, known=known, source_name=plan.source_name)
         rows = kept(rows, stack=stack)  # now: later the table also has the rows of this run
         before = rows.transform(as_outcomes)
         sums = before.transform(tally).collect()
@@ -85,7 +85,7 @@ class ExistingImages:
         return replace(self, done=done, count=done.count(), deleted=count, sums=[])
 
 
-def there_already(entries: DataFrame, *, known: DataFrame, source: str) -> DataFrame:
+def there_already(entries: DataFrame, *, known: DataFrame, source_name: str) -> DataFrame:
     """The rows of ``known`` that have the ids of these entries.
 
     ``ours`` is whether a row came from this source, ``same_class`` whether its class is that of the entry.
@@ -93,7 +93,7 @@ def there_already(entries: DataFrame, *, known: DataFrame, source: str) -> DataF
     wanted = entries.where(F.col("reason").isNull()).groupBy("id").agg(F.max("or_label").alias("wanted"))
     return (
         known.join(wanted, on="id", how="inner")
-        .withColumn("ours", F.col("source").eqNullSafe(F.lit(source)))
+        .withColumn("ours", F.col("source").eqNullSafe(F.lit(source_name)))
         .withColumn("same_class", F.col("or_label").eqNullSafe(F.col("wanted")))
         .drop("wanted")
     )

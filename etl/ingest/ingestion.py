@@ -289,7 +289,7 @@ def _target(survey: Survey, begun: BegunIngest, control: Control | None, *, plan
     return TableTarget(
         cluster=control.located,
         tables=plan.tables,
-        source=plan.source_name,
+        source_name=plan.source_name,
         ingest_id=begun.ingest_id,
         run=begun.started.run,
         has_groups=plan.source.group_column is not None,
@@ -362,7 +362,7 @@ def _stale(
             log.info("0 stale rows of %s", plan.source_name)
         return None
     splits = splits_of(plan.source, found=survey.images.counts.images_by_split)
-    rows = survey.table.rows(KNOWN).transform(rows_of_source, source=plan.source_name, splits=splits)
+    rows = survey.table.rows(KNOWN).transform(rows_of_source, source_name=plan.source_name, splits=splits)
     rows = kept(rows, stack=stack)
     stale = kept(rows.transform(not_found, outcomes=outcomes), stack=stack)
     found = StaleRows.of_rows(stale, of=rows.count(), is_listed=plan.list_stale)

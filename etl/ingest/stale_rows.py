@@ -30,18 +30,18 @@ UNCONFIRMED_SHARE = 0.01
 _UNREADABLE = "unreadable"  # the failure may be temporary: its row is not stale
 
 
-def rows_of_source(metadata: DataFrame, /, *, source: str, splits: Collection[str]) -> DataFrame:
+def rows_of_source(metadata: DataFrame, /, *, source_name: str, splits: Collection[str]) -> DataFrame:
     """The metadata rows that an ingest of this source wrote, in these splits.
 
     Args:
         metadata: Rows of the metadata table, with `etl.ingest.existing_images.KNOWN`.
-        source: The name of the source in rows.
+        source_name: The name of the source in rows.
         splits: The splits (``or_split``) that the ingest listed. Rows in other splits are left out.
 
     Returns:
         The rows, with the same columns.
     """
-    return metadata.where(F.col("source").eqNullSafe(F.lit(source)) & F.col("or_split").isin(sorted(splits)))
+    return metadata.where(F.col("source").eqNullSafe(F.lit(source_name)) & F.col("or_split").isin(sorted(splits)))
 
 
 def not_found(rows: DataFrame, /, *, outcomes: DataFrame) -> DataFrame:

@@ -15,7 +15,7 @@ from etl.pictures.plan import EXTENSIONS
 from etl.shards.plan import Compression
 from etl.shards.reading import AHEAD, AHEAD_BYTES, Labelled, PictureTable, companion_extension, fetched
 from etl.shards.rows import ARROW_MADE, Listed, listed_rows
-from etl.shards.samples import Sample, compressed, listed_size, sample_metadata
+from etl.shards.samples import Sample, compressed, listed_size, metadata_text
 from etl.sources.entries import Entry
 from etl.sources.reading import Reader
 from formats.read_ahead import ahead
@@ -100,7 +100,7 @@ def _made(
         picture = prepare(entry, reader, preparation=preparation)
         kind = companion_extension(picture.companion, label_type=preparation.label_type)
         extension, data = compressed(EXTENSIONS[picture.header.format], picture.data, compress=compress)
-        sample = Sample(extension, data, label, sample_metadata(entry, label=label), kind, picture.companion)
+        sample = Sample(extension, data, label, metadata_text(entry, label=label), kind, picture.companion)
     except RejectedError as error:
         return (*ids, room, None, None, None, None, None, str(error))
     return (*ids, sample.size, extension, data, sample.metadata, kind, sample.companion, None)

@@ -7,10 +7,10 @@ from typing import NamedTuple, TypeVar
 
 from etl.batches import bounded
 from etl.cassandra.cluster import Cluster
-from etl.cassandra.executor import picture_reader
+from etl.cassandra.task_sessions import row_reader
 from etl.pictures.images import RejectedError, read_header
 from etl.pictures.plan import EXTENSIONS, Check
-from etl.shards.samples import Sample, sample_metadata
+from etl.shards.samples import Sample, metadata_text
 from etl.sources.companions import read_array
 from etl.sources.entries import Entry
 from etl.sources.reading import Reader
@@ -98,7 +98,7 @@ def fetched(
     if pictures.label_type in ("multi", "blob"):
         columns.append(pictures.columns.label)
     with asyncio.Runner() as runner:
-        opened = picture_reader(pictures.cluster, pictures.table, columns=columns)
+        opened = row_reader(pictures.cluster, pictures.table, columns=columns)
         read = runner.run(opened.__aenter__())
         try:
             for batch in bounded(rows, most=_TOGETHER, most_bytes=AHEAD_BYTES, size=lambda row: row.entry.size):
@@ -117,7 +117,7 @@ def sample_of(row: Labelled, data: bytes, companion: bytes | None, *, label_type
     header = read_header(data, check=check)
     kind = companion_extension(companion, label_type=label_type)
     return Sample(
-        EXTENSIONS[header.format], data, row.label, sample_metadata(row.entry, label=row.label), kind, companion
+        EXTENSIONS[header.format], data, row.label, metadata_text(row.entry, label=row.label), kind, companion
     )
 
 

@@ -42,7 +42,7 @@ class Sample(NamedTuple):
         return sample_bytes(map(len, self.members.values()))
 
 
-def sample_metadata(entry: Entry, *, label: int | None) -> bytes:
+def metadata_text(entry: Entry, *, label: int | None) -> bytes:
     """The contents of the ``.json`` file of an image."""
     split, path = text(entry.or_split), text(entry.path)
     return facts_text(entry.id, path, split=split, name=entry.or_label, group=entry.group_id, label=label)
@@ -50,12 +50,12 @@ def sample_metadata(entry: Entry, *, label: int | None) -> bytes:
 
 def listed_size(entry: Entry, *, label: int | None) -> int:
     """The size of an unchanged image in a shard, if the sizes in its listing are right."""
-    return _size(entry, label, sample_metadata(entry, label=label))
+    return _size(entry, label, metadata_text(entry, label=label))
 
 
 def measured(entry: Entry, *, label: int | None) -> tuple[int, int]:
     """The size of an image in a shard (`listed_size`; 0 with a reason), and the XXH3-64 of all its listed values."""
-    metadata = sample_metadata(entry, label=label)
+    metadata = metadata_text(entry, label=label)
     rest = f"{entry.size} {entry.label_size} {entry.reason}".encode()
     digest = int.from_bytes(xxhash.xxh3_64_digest(metadata + rest), "big", signed=True)
     return 0 if entry.reason else _size(entry, label, metadata), digest

@@ -25,7 +25,7 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
-    """Rows or files of a label source without an image."""
+    """Labels, masks or arrays without an image."""
 
     what: str
     names: DataFrame

@@ -279,11 +279,11 @@ def _sample_entries(sample: Sequence[Member], entry: Callable[..., Entry], read:
         pictures = [member for member in others if _is_mask(member)]
         companions = (pictures + arrays if read.masks else arrays + pictures)[: read.has_companions]
         try:
-            label, source = _label(others)
+            label, label_member = _label(others)
         except LabelError as error:
-            label, source, cut = None, None, cut or (f"unreadable label: {error}" if read.has_classes else None)
+            label, label_member, cut = None, None, cut or (f"unreadable label: {error}" if read.has_classes else None)
         yield entry(images[0], cut, label, next(iter(companions), None))
-        read.leave(member for member in others if member is not source and member not in companions)
+        read.leave(member for member in others if member is not label_member and member not in companions)
         for member in images[1:]:
             yield entry(member, "second image of a sample")
     elif len(others) == len(sample):
@@ -327,10 +327,10 @@ def _is_label(name: bytes) -> bool:
 def _label(others: Sequence[Member]) -> tuple[str | None, Member | None]:
     """The label of a sample as text, or None if there is none; and the member that has it. Raises `LabelError`."""
     found = {b".".join(_parts(member)): member for member in reversed(others) if member.body is not None}
-    source = next((found[kind] for kind in (b"cls", b"cls.txt") if kind in found), None)
-    label = None if source is None else label_text(source.body)
+    member = next((found[kind] for kind in (b"cls", b"cls.txt") if kind in found), None)
+    label = None if member is None else label_text(member.body)
     if label and (label := bare(label)):
-        return label, source
+        return label, member
     if b"json" not in found:
         return None, None
     try:

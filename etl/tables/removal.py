@@ -19,9 +19,9 @@ from pyspark.sql import functions as F
 from etl.cassandra import registry
 from etl.cassandra.cluster import Cluster
 from etl.cassandra.control import Control
-from etl.cassandra.executor import insert_into, writer
 from etl.cassandra.registry import registered_views
 from etl.cassandra.tables import append_rows, read_table, uuid_bytes, uuid_text
+from etl.cassandra.task_sessions import insert_into, task_session
 from etl.errors import TableError
 from etl.tables.sequence import Run
 from etl.workers import map_batches
@@ -114,7 +114,7 @@ def _remove_batches(batches: Iterable[pa.RecordBatch], *, removal: Removal) -> I
 
 async def _remove(ids: Sequence[bytes], removal: Removal) -> None:
     names, clock = removal.columns, removal.run.last_clock
-    async with writer(removal.cluster) as session:
+    async with task_session(removal.cluster) as session:
         delete = "DELETE FROM {} USING TIMESTAMP ? WHERE {}"
         of_values = [await session.prepare(delete.format(table.quoted, "id = ?")) for table in removal.values]
         of_labels = [

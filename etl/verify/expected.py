@@ -68,7 +68,7 @@ class Expectation:
         if self.preparation is not None and entry.reason is None:
             prepared = prepare_or_reject(entry, reader, preparation=self.preparation)
             picture, unreadable = (None, prepared) if isinstance(prepared, str) else (prepared, None)
-        row = image_row(entry, picture, label=label_of(entry, numbers=self.numbers), source=self.source)
+        row = image_row(entry, picture, label=label_of(entry, numbers=self.numbers), source_name=self.source)
         if picture is None and self.has_sizes:
             row = row._replace(bytes=entry.size)
         return (entry.id, *row[:-1], mark(row.data_label), entry.reason, unreadable)

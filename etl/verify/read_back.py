@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from etl.batches import arrow_schema, batch_of, bounded, rows_of
 from etl.cassandra.cluster import Cluster
-from etl.cassandra.executor import ReadPicture, picture_reader
+from etl.cassandra.task_sessions import ReadRow, row_reader
 from etl.ingest.plan import Tables
 from etl.ingest.writing.image_rows import METADATA_COLUMNS
 from etl.ingest.writing.outcomes import WRITTEN
@@ -41,8 +41,8 @@ def _read_batches(batches: Iterable[pa.RecordBatch], *, cluster: Cluster, tables
     with asyncio.Runner() as runner:
         stack = AsyncExitStack()
         try:
-            blobs = runner.run(stack.enter_async_context(picture_reader(cluster, tables.data, columns=data)))
-            metadata = runner.run(stack.enter_async_context(picture_reader(cluster, tables.metadata, columns=known)))
+            blobs = runner.run(stack.enter_async_context(row_reader(cluster, tables.data, columns=data)))
+            metadata = runner.run(stack.enter_async_context(row_reader(cluster, tables.metadata, columns=known)))
             rows = rows_of(batches)
             for group in bounded(rows, most=_TOGETHER, most_bytes=_TOGETHER_BYTES, size=lambda row: int(row[1])):
                 found = runner.run(_read([image for image, _ in group], blobs, metadata, names))
@@ -51,9 +51,7 @@ def _read_batches(batches: Iterable[pa.RecordBatch], *, cluster: Cluster, tables
             runner.run(stack.aclose())
 
 
-async def _read(
-    images: list[bytes], blobs: ReadPicture, metadata: ReadPicture, names: list[str]
-) -> list[tuple[Any, ...]]:
+async def _read(images: list[bytes], blobs: ReadRow, metadata: ReadRow, names: list[str]) -> list[tuple[Any, ...]]:
     async def one(image: bytes) -> tuple[Any, ...] | None:
         blob, known = await asyncio.gather(blobs(image), metadata(image))
         if blob is None and known is None:

@@ -122,7 +122,7 @@ def rewrite(
         target=TableTarget(
             cluster=control.located,
             tables=plan.tables,
-            source=plan.source_name,
+            source_name=plan.source_name,
             ingest_id=ingest_id,
             run=started.run,
             has_groups=True,

@@ -18,7 +18,7 @@ from pyspark import TaskContext
 
 from etl.batches import arrow_schema, batch_of, bounded, rows_of
 from etl.cassandra.cluster import Cluster
-from etl.cassandra.executor import ReadPicture, Writer, insert_into, picture_reader, writer
+from etl.cassandra.task_sessions import ReadRow, TaskSession, insert_into, row_reader, task_session
 from etl.features.computing.child import Child
 from etl.features.computing.functions import BATCH, computed, load
 from etl.features.computing.models import sent
@@ -136,8 +136,8 @@ async def _run(chunks: Iterator[list[_Image]], order: FeatureOrder, computer: Co
     counts: dict[str, tuple[int, int]] = {}
     async with AsyncExitStack() as stack:
         columns = (order.columns.id, order.columns.data)
-        read = await stack.enter_async_context(picture_reader(order.cluster, order.data, columns=columns))
-        session = await stack.enter_async_context(writer(order.cluster))
+        read = await stack.enter_async_context(row_reader(order.cluster, order.data, columns=columns))
+        session = await stack.enter_async_context(task_session(order.cluster))
         output = await _Output.prepare(session, order)
         writing: asyncio.Task[None] | None = None
         reading = _next(chunks, read)
@@ -157,12 +157,12 @@ async def _run(chunks: Iterator[list[_Image]], order: FeatureOrder, computer: Co
     return counts
 
 
-def _next(chunks: Iterator[list[_Image]], read: ReadPicture) -> "asyncio.Task[list[tuple[_Image, Any]]] | None":
+def _next(chunks: Iterator[list[_Image]], read: ReadRow) -> "asyncio.Task[list[tuple[_Image, Any]]] | None":
     chunk = next(chunks, None)
     return None if chunk is None else asyncio.create_task(_read(chunk, read))
 
 
-async def _read(images: Sequence[_Image], read: ReadPicture) -> list[tuple[_Image, bytes | None]]:
+async def _read(images: Sequence[_Image], read: ReadRow) -> list[tuple[_Image, bytes | None]]:
     """The bytes of images; None for images that were deleted or changed since they were listed."""
 
     async def one(image: _Image) -> tuple[_Image, bytes | None]:
@@ -197,14 +197,14 @@ def _count(
 class _Output:
     """Prepared statements for the values of each view, and for the quarantine table."""
 
-    def __init__(self, session: Writer, order: FeatureOrder, statements: Sequence[Any], quarantine: Any) -> None:
+    def __init__(self, session: TaskSession, order: FeatureOrder, statements: Sequence[Any], quarantine: Any) -> None:
         self._session, self._order = session, order
         self._statements, self._quarantine = statements, quarantine
         task = TaskContext.get()
         self._clock = order.run.clock_of(0 if task is None else task.taskAttemptId())
 
     @classmethod
-    async def prepare(cls, session: Writer, order: FeatureOrder) -> "_Output":
+    async def prepare(cls, session: TaskSession, order: FeatureOrder) -> "_Output":
         statements = []
         for view in order.views:
             names = ["id", "sequence", "event_timestamp", "created_timestamp", "sha256", "error", *view.fields]

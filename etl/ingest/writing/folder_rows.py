@@ -16,7 +16,7 @@ from etl.errors import EtlError
 from etl.ingest.plan import IngestPlan
 from etl.ingest.writing.folder_names import exact_text, label_folder, with_ending
 from etl.ingest.writing.outcomes import ARROW_OUTCOMES, OUTCOMES, THERE
-from etl.ingest.writing.preparation import Picture
+from etl.ingest.writing.preparation import PreparedImage
 from etl.pictures.images import RejectedError, read_header
 from etl.pictures.plan import EXTENSIONS, Recode, extension
 from etl.secrets import executor_storage
@@ -103,14 +103,14 @@ class FolderRows:
         self._target = target
         self._storage = storage
 
-    async def accept(self, entry: Entry, picture: Picture, label: int | None, /) -> None:
+    async def accept(self, entry: Entry, prepared: PreparedImage, label: int | None, /) -> None:
         """Write an image, after its mask or array."""
-        await asyncio.to_thread(self._write, entry, picture)
+        await asyncio.to_thread(self._write, entry, prepared)
 
     async def reject(self, entry: Entry, *, path: str, stage: str, reason: str) -> None:
         """Do nothing: the job writes the list of rejected files."""
 
-    def _write(self, entry: Entry, picture: Picture) -> None:
+    def _write(self, entry: Entry, prepared: PreparedImage) -> None:
         name = self._target.name(entry)
         if wrong := unsafe(os.fsencode(name)):  # a label may come from an untrusted file
             raise RejectedError(wrong)
@@ -119,12 +119,12 @@ class FolderRows:
         if self._target.images + name == REJECTED:
             raise RejectedError("no such name in the target", "it is reserved for the list of rejected files")
         try:
-            if picture.companion is not None and entry.label_place is not None:
-                companion, others = self._target.companion(entry, picture.companion)
-                self._storage.write_bytes(companion, picture.companion)
+            if prepared.companion is not None and entry.label_place is not None:
+                companion, others = self._target.companion(entry, prepared.companion)
+                self._storage.write_bytes(companion, prepared.companion)
                 for other in others if self._target.overwrite else ():
                     self._storage.remove(other)
-            self._storage.write_bytes(self._target.images + name, picture.data)
+            self._storage.write_bytes(self._target.images + name, prepared.data)
         except StorageError:
             raise
         except (OSError, ValueError) as error:

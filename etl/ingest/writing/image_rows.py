@@ -6,7 +6,7 @@ All other columns (``ingest_id``, ``ingested_at``, ``since``) are about the run 
 from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
 
-from etl.ingest.writing.preparation import Picture
+from etl.ingest.writing.preparation import PreparedImage
 from etl.sources.entries import Entry, text
 
 _Binary: TypeAlias = bytes  # a column has this name
@@ -42,14 +42,14 @@ def label_of(entry: Entry, *, numbers: Mapping[str, int]) -> int | None:
     return None if entry.or_label is None else numbers.get(entry.or_label)
 
 
-def image_row(entry: Entry, picture: Picture | None, *, label: int | None, source: str) -> ImageRow:
+def image_row(entry: Entry, prepared: PreparedImage | None, *, label: int | None, source_name: str) -> ImageRow:
     """Make the rows of an image.
 
     Args:
         entry: The image as its source lists it.
-        picture: The image as it is stored. None leaves out what only its bytes tell.
+        prepared: The image as it is stored. None leaves out what only its bytes tell.
         label: Its class number.
-        source: The name of the source in rows.
+        source_name: The name of the source in rows.
 
     Returns:
         The values of both rows.
@@ -59,13 +59,13 @@ def image_row(entry: Entry, picture: Picture | None, *, label: int | None, sourc
         or_label=entry.or_label,
         or_split=text(entry.or_split),
         path=text(entry.path),
-        source=source,
+        source=source_name,
         group_id=entry.group_id,
         data_label=label,
     )
-    if picture is None:
+    if prepared is None:
         return row
-    header = picture.header
-    row = row._replace(format=header.format, width=header.width, height=header.height, labels=picture.labels)
-    row = row._replace(bytes=len(picture.data), sha256=picture.sha256)
-    return row if picture.companion is None else row._replace(data_label=picture.companion)
+    header = prepared.header
+    row = row._replace(format=header.format, width=header.width, height=header.height, labels=prepared.labels)
+    row = row._replace(bytes=len(prepared.data), sha256=prepared.sha256)
+    return row if prepared.companion is None else row._replace(data_label=prepared.companion)

@@ -19,7 +19,7 @@ import pyarrow as pa
 from etl.batches import batch_of, bounded, rows_of
 from etl.ingest.writing.image_rows import label_of
 from etl.ingest.writing.outcomes import ARROW_OUTCOMES, WRITTEN, Outcome
-from etl.ingest.writing.preparation import Picture, Preparation, prepare_or_reject
+from etl.ingest.writing.preparation import Preparation, PreparedImage, prepare_or_reject
 from etl.ingest.writing.progress import Counters
 from etl.pictures.images import RejectedError
 from etl.sources.entries import Entry, text
@@ -37,7 +37,7 @@ _BATCH_ROWS = 500
 class Sink(Protocol):
     """The destination of images, used from one event loop."""
 
-    async def accept(self, entry: Entry, picture: Picture, label: int | None, /) -> None:
+    async def accept(self, entry: Entry, prepared: PreparedImage, label: int | None, /) -> None:
         """Write an image. Raises `RejectedError` for one that cannot be written."""
 
     async def reject(self, entry: Entry, *, path: str, stage: str, reason: str) -> None:
@@ -59,7 +59,7 @@ class Nowhere:
         """Do nothing."""
         yield self
 
-    async def accept(self, entry: Entry, picture: Picture, label: int | None, /) -> None:
+    async def accept(self, entry: Entry, prepared: PreparedImage, label: int | None, /) -> None:
         """Accept the image."""
 
     async def reject(self, entry: Entry, *, path: str, stage: str, reason: str) -> None:
@@ -115,7 +115,7 @@ class _Loaded:
     """An entry with its image, or with the stage and reason of its rejection."""
 
     entry: Entry
-    picture: Picture | None
+    prepared: PreparedImage | None
     stage: str = ""
     reason: str = ""
 
@@ -184,16 +184,16 @@ class _Task:
         return _Loaded(entry, None, "read", prepared) if isinstance(prepared, str) else _Loaded(entry, prepared)
 
     async def _store(self, loaded: _Loaded, sink: Sink) -> Outcome:
-        entry, picture, stage, reason = loaded.entry, loaded.picture, loaded.stage, loaded.reason
+        entry, prepared, stage, reason = loaded.entry, loaded.prepared, loaded.stage, loaded.reason
         or_split, path = text(entry.or_split), text(entry.path)
-        if picture is not None:
+        if prepared is not None:
             label = label_of(entry, numbers=self._order.labels)
             try:
-                await sink.accept(entry, picture, label)
+                await sink.accept(entry, prepared, label)
             except RejectedError as error:
                 stage, reason = "write", str(error)
             else:
-                look = (len(picture.data), picture.sha256, WRITTEN, None, picture.note)
+                look = (len(prepared.data), prepared.sha256, WRITTEN, None, prepared.note)
                 return Outcome(entry.id, label, or_split, path, *look, self._executor)
         await sink.reject(entry, path=f"{or_split}/{path}" if or_split else path, stage=stage, reason=reason)
         return Outcome(entry.id, None, or_split, path, entry.size, None, stage, reason, None, self._executor)

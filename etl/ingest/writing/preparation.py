@@ -23,7 +23,7 @@ class Preparation:
     label_type: LabelType = "int"
 
 
-class Picture(NamedTuple):
+class PreparedImage(NamedTuple):
     """An image as it is stored: its bytes, their SHA-256, its header, and its mask or array."""
 
     data: bytes
@@ -36,7 +36,7 @@ class Picture(NamedTuple):
     note: str | None
 
 
-def prepare_or_reject(entry: Entry, reader: Reader, *, preparation: Preparation) -> Picture | str:
+def prepare_or_reject(entry: Entry, reader: Reader, *, preparation: Preparation) -> PreparedImage | str:
     """Prepare an image, or return the reason for which it is rejected. Raises `SourceError`."""
     try:
         return prepare(entry, reader, preparation=preparation)
@@ -44,7 +44,7 @@ def prepare_or_reject(entry: Entry, reader: Reader, *, preparation: Preparation)
         return str(error)
 
 
-def prepare(entry: Entry, reader: Reader, *, preparation: Preparation) -> Picture:
+def prepare(entry: Entry, reader: Reader, *, preparation: Preparation) -> PreparedImage:
     """Read an image and its mask or array. Raises `RejectedError`, and `SourceError` if the source cannot be read."""
     data = entry.data if entry.data is not None else reader.read(entry.place, entry.offset, entry.size)
     found = header = read_header(data, check=preparation.check)
@@ -66,4 +66,4 @@ def prepare(entry: Entry, reader: Reader, *, preparation: Preparation) -> Pictur
                 note = "; ".join(filter(None, (note, "with a mask turned upright")))
     elif has_companion:
         raise RejectedError("no mask" if preparation.label_type == "blob" else "no array", "the image has none")
-    return Picture(data, hashlib.sha256(data).digest(), header, companion, labels, note)
+    return PreparedImage(data, hashlib.sha256(data).digest(), header, companion, labels, note)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from etl.cassandra.executor import Writer, insert_into
+from etl.cassandra.task_sessions import TaskSession, insert_into
 from etl.tables.metadata_table import is_deleted
 from etl.tables.sequence import Run
 from schemas import Columns, TableName
@@ -36,7 +36,7 @@ class ReplacedStates:
 
     def __init__(
         self,
-        session: Writer,
+        session: TaskSession,
         *,
         query: Any,
         insert: Any,
@@ -58,7 +58,7 @@ class ReplacedStates:
     @classmethod
     async def prepare(
         cls,
-        session: Writer,
+        session: TaskSession,
         *,
         metadata: TableName,
         columns: Columns,

@@ -9,10 +9,10 @@ from typing import Any
 from pyspark import TaskContext
 
 from etl.cassandra.cluster import Cluster
-from etl.cassandra.executor import TooLargeError, Writer, insert_into, writer
+from etl.cassandra.task_sessions import TaskSession, TooLargeError, insert_into, task_session
 from etl.ingest.plan import Tables
 from etl.ingest.writing.image_rows import METADATA_COLUMNS, image_row
-from etl.ingest.writing.preparation import Picture
+from etl.ingest.writing.preparation import PreparedImage
 from etl.ingest.writing.replaced_states import ReplacedStates, State
 from etl.pictures.images import RejectedError
 from etl.sources.entries import Entry
@@ -28,7 +28,7 @@ class TableTarget:
 
     cluster: Cluster
     tables: Tables
-    source: str
+    source_name: str
     ingest_id: uuid.UUID
     run: Run
     has_groups: bool = False
@@ -53,7 +53,7 @@ class TableTarget:
         """Connect. Raises `UnreachableError`, `TableError`."""
         task = TaskContext.get()
         clock = self.run.clock_of(0 if task is None else task.taskAttemptId())
-        async with writer(self.cluster) as session:
+        async with task_session(self.cluster) as session:
             yield await TableRows.prepare(session, self, clock)
 
 
@@ -62,7 +62,7 @@ class TableRows:
 
     def __init__(
         self,
-        session: Writer,
+        session: TaskSession,
         target: TableTarget,
         clock: int,
         data: Any,
@@ -79,7 +79,7 @@ class TableRows:
         self._states = states
         self._sequence = target.run.sequence
         self._ingest_id = target.ingest_id
-        self._source, self._determined = target.source, target.determined
+        self._source_name, self._determined = target.source_name, target.determined
         self._times = (clock, target.ttl) if target.ttl else (clock,)
         self._run = (ingest_time(target.ingest_id), target.ingest_id)
         # In one keyspace, both rows of an image have the same partition key: they are one mutation, applied entirely or
@@ -87,7 +87,7 @@ class TableRows:
         self._is_one_mutation = target.tables.data.keyspace == target.tables.metadata.keyspace
 
     @classmethod
-    async def prepare(cls, session: Writer, target: TableTarget, clock: int) -> "TableRows":
+    async def prepare(cls, session: TaskSession, target: TableTarget, clock: int) -> "TableRows":
         """Prepare the statements with the write time of all rows, in microseconds."""
         tables, names = target.tables, target.tables.columns
         data = [names.id, names.data] if tables.label_type == "none" else [names.id, names.data, names.label]
@@ -104,28 +104,28 @@ class TableRows:
             states=await _states(session, target, clock),
         )
 
-    async def accept(self, entry: Entry, picture: Picture, label: int | None) -> None:
+    async def accept(self, entry: Entry, prepared: PreparedImage, label: int | None) -> None:
         """Write the two rows of an image. Raises `RejectedError` if the server does not accept them."""
-        image, row = uuid.UUID(bytes=entry.id), image_row(entry, picture, label=label, source=self._source)
-        data: tuple[Any, ...] = (image, picture.data)
+        image, row = uuid.UUID(bytes=entry.id), image_row(entry, prepared, label=label, source_name=self._source_name)
+        data: tuple[Any, ...] = (image, prepared.data)
         if self._tables.label_type != "none":
             data = (*data, row.data_label)
         since = self._sequence
         replaced: list[tuple[Any, tuple[Any, ...]]] = []
         if self._states is not None:
-            state = State(label=row.label, labels=row.labels, or_label=row.or_label, sha256=picture.sha256)
+            state = State(label=row.label, labels=row.labels, or_label=row.or_label, sha256=prepared.sha256)
             since, replaced = await self._states.follow(image, state)
         determined = [getattr(row, name) for name in self._determined]
         metadata: tuple[Any, ...] = (image, *determined, *self._run, since)
         # a replaced state belongs to the mutation that replaces it
         rows = [(self._metadata, (*metadata, *self._times)), *replaced]
-        picture_row = (self._data, (*data, *self._times))
+        data_row = (self._data, (*data, *self._times))
         about = f"image {image} ({row.path}) into {self._tables.data} and {self._tables.metadata}"
         try:
             if self._is_one_mutation:
-                await self._session.write([picture_row, *rows], about=about)
+                await self._session.write([data_row, *rows], about=about)
             else:  # a metadata row means that the image exists, so it is written second
-                for together in ([picture_row], rows):
+                for together in ([data_row], rows):
                     await self._session.write(together, about=about)
         except TooLargeError as error:
             raise RejectedError("too large", f"{error} {_LIMITS}") from None
@@ -136,7 +136,7 @@ class TableRows:
         await self._session.write([row], about=f"{path} into {self._tables.quarantine}")
 
 
-async def _states(session: Writer, target: TableTarget, clock: int) -> ReplacedStates | None:
+async def _states(session: TaskSession, target: TableTarget, clock: int) -> ReplacedStates | None:
     if target.before is None:
         return None
     tables = target.tables

@@ -91,7 +91,7 @@ class Room:
                 raise
             self._staged[staged] = _Staged(here, length)
 
-    def pause(self, staged: Path, *, here: int, seconds: float) -> None:
+    def keep(self, staged: Path, *, here: int, seconds: float) -> None:
         """Keep the reservation of a body with ``here`` received bytes for ``seconds``, unless more bytes arrive."""
         with self._lock:
             one = self._staged.setdefault(staged, _Staged())

@@ -108,7 +108,7 @@ class Uploads:
         with full_disk_errors():
             try:
                 self._room.promise(staged, upload.length)
-                self._room.pause(staged, here=0, seconds=_PROMISED_SECONDS)
+                self._room.keep(staged, here=0, seconds=_PROMISED_SECONDS)
                 self._store.staging.new(identity)
                 (staged / DATA).touch()
                 (staged / UPLOAD).write_text(json.dumps(asdict(upload)), encoding="utf-8")
@@ -200,7 +200,7 @@ class Uploads:
             return await self._take(staged, body, hashes, most=length - offset)
         finally:
             here = (staged / DATA).stat().st_size
-            self._room.pause(staged, here=here, seconds=_PROMISED_SECONDS)
+            self._room.keep(staged, here=here, seconds=_PROMISED_SECONDS)
 
     async def _take_checked(
         self, staged: Path, body: AsyncIterator[bytes], checksum: Checksum, offset: int, *, most: int

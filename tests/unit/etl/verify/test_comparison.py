@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from etl.ingest.writing.image_rows import METADATA_COLUMNS, ImageRow, image_row, label_of
-from etl.ingest.writing.preparation import Picture
+from etl.ingest.writing.preparation import PreparedImage
 from etl.pictures.images import Header
 from etl.sources.entries import Entry
 from etl.tables.runs import new_ingest_id
@@ -39,9 +39,9 @@ def written(label_type: str = "int", **changed: Any) -> ImageRow:
     """The row that an ingest writes for the entry, with the label of the data row as a mark."""
     labels = [0, 1] if label_type == "multi" else None
     companion = MASK if label_type in ("blob", "multi") else None
-    picture = Picture(DATA, HASH, Header("PNG", 4, 5), companion, labels, None)
+    picture = PreparedImage(DATA, HASH, Header("PNG", 4, 5), companion, labels, None)
     numbers = {"a": 0, "b": 1} if label_type == "int" else {}
-    row = image_row(ENTRY, picture, label=label_of(ENTRY, numbers=numbers), source="file:///here")
+    row = image_row(ENTRY, picture, label=label_of(ENTRY, numbers=numbers), source_name="file:///here")
     return row._replace(data_label=mark(row.data_label))._replace(**changed)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from etl.cassandra.control import Control
 from etl.ingest.plan import Tables
-from etl.ingest.writing.preparation import Picture
+from etl.ingest.writing.preparation import PreparedImage
 from etl.ingest.writing.table_rows import TableTarget
 from etl.pictures.images import Header
 from etl.sources.entries import Entry
@@ -47,7 +47,7 @@ def test_a_replaced_state_is_in_the_history_once(control: Control, keyspace: str
         target = TableTarget(
             cluster=control.located,
             tables=Tables(data, metadata, Columns(), label_type=label_type),
-            source="/tree",
+            source_name="/tree",
             ingest_id=old,
             run=Run(table=metadata, sequence=sequence, clock=clock + attempt),
             before={old: 1},
@@ -55,7 +55,7 @@ def test_a_replaced_state_is_in_the_history_once(control: Control, keyspace: str
         labels = [label] if label_type == "multi" else None
         companion = None if label_type == "int" else b"mask"
         header = Header("PNG", 1, 1)
-        picture = Picture(content, hashlib.sha256(content).digest(), header, companion, labels, None)
+        picture = PreparedImage(content, hashlib.sha256(content).digest(), header, companion, labels, None)
 
         async def accept() -> None:
             async with target.open() as rows:

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from etl.ingest.writing.folder_rows import FolderRows, FolderTarget, _look_for_files
-from etl.ingest.writing.preparation import Picture
+from etl.ingest.writing.preparation import PreparedImage
 from etl.pictures.images import Header
 from etl.pictures.plan import Recode
 from etl.sources.entries import Entry, entry_batches
@@ -33,7 +33,7 @@ def _entry(place: bytes, offset: int | None) -> Entry:
 def test_an_image_without_its_mask_or_array_is_written_again(tmp_path: Path, kind: LabelType) -> None:
     place, offset, name = KINDS[kind]
     target, entry = _target(tmp_path, kind), _entry(place, offset)
-    picture = Picture(b"image", bytes(32), Header("PNG", 1, 1), b"mask", None, None)
+    picture = PreparedImage(b"image", bytes(32), Header("PNG", 1, 1), b"mask", None, None)
     asyncio.run(FolderRows(target, Storage(tmp_path)).accept(entry, picture, None))
 
     def there() -> int:

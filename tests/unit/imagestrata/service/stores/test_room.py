@@ -44,10 +44,10 @@ def test_promises_never_exceed_the_free_disk_together(room: Room, tmp_path: Path
 def test_a_promise_ends_when_nothing_comes_and_can_be_renewed(room: Room, tmp_path: Path) -> None:
     room.promise(tmp_path / "a", 900)
     room.take(tmp_path / "a", 10)
-    room.pause(tmp_path / "a", here=10, seconds=3600)
+    room.keep(tmp_path / "a", here=10, seconds=3600)
     with pytest.raises(FullError):
         room.promise(tmp_path / "b", 500)
-    room.pause(tmp_path / "a", here=10, seconds=-1)
+    room.keep(tmp_path / "a", here=10, seconds=-1)
     room.promise(tmp_path / "b", 500)
     assert room.arriving == 10
     with pytest.raises(FullError):

@@ -1,0 +1,149 @@
+"""Sessions of tasks on executors: they write images and their rows, and read rows of images by id."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeAlias, TypeVar
+
+from pyspark import TaskContext
+
+from etl.cassandra.cluster import CONNECT_SECONDS, REQUEST_SECONDS, Cluster
+from etl.errors import TableError, UnreachableError, one_line
+from etl.secrets import PASSWORD
+from schemas import TableName
+from schemas.tables import check_column
+
+_ATTEMPTS = 4
+_FIRST_PAUSE = 0.5  # seconds; it doubles with each attempt
+_TOO_LARGE = ("request is too big", "oversized mutation", "mutation of")  # parts of its message: there is no code
+
+ReadRow: TypeAlias = Callable[[bytes], Awaitable[tuple[Any, ...] | None]]
+Done = TypeVar("Done")
+
+
+class TooLargeError(Exception):
+    """A row is larger than the server accepts. The caller decides what to do."""
+
+
+class TaskSession:
+    """Prepared reads and writes from coroutines, through many connections. Made by `task_session`."""
+
+    def __init__(self, session: Any, cluster: Cluster) -> None:
+        self._session = session
+        self._cluster = cluster
+
+    async def prepare(self, query: str) -> Any:
+        """Prepare a statement in CQL. Raises `TableError` if the table does not accept it."""
+        import acsylla
+
+        try:
+            return await self._session.create_prepared(query)
+        except acsylla.errors.CassException as error:
+            raise TableError(
+                f"Wanted a table that accepts {query} at {self._cluster}. Found: {one_line(error)}"
+            ) from None
+
+    async def read(self, prepared: Any, image: uuid.UUID, *, about: str) -> tuple[Any, ...] | None:
+        """Read a row, or None, with a query whose only value is the id of an image. Errors say what it is ``about``."""
+
+        async def attempt() -> tuple[Any, ...] | None:
+            row = (await self._session.execute(prepared.bind((str(image),)))).first()
+            return None if row is None else tuple(row.as_tuple())
+
+        return await self._tried(attempt, wanted=f"Wanted {about} at {self._cluster}.")
+
+    async def write(self, rows: Sequence[tuple[Any, Sequence[Any]]], *, about: str) -> None:
+        """Write rows (prepared statements with their values) and wait until a quorum has them. Errors say what it is
+        ``about``. Raises `TooLargeError` or `TableError` if the server refuses the rows, and `UnreachableError`.
+        """
+        import acsylla
+
+        wanted = f"Wanted to write {about} to {self._cluster}."
+
+        async def attempt() -> None:
+            try:
+                if len(rows) == 1:
+                    ((prepared, values),) = rows
+                    await self._session.execute(prepared.bind(values))
+                    return
+                # Rows of one partition of one keyspace are one mutation, of any size, and are written together or not
+                # at all.
+                batch = acsylla.create_batch_unlogged()
+                for prepared, values in rows:
+                    batch.add_statement(prepared.bind(values))
+                await self._session.execute_batch(batch)
+            except acsylla.errors.CassErrorServerInvalidQuery as error:
+                if any(words in str(error).lower() for words in _TOO_LARGE):
+                    raise TooLargeError(one_line(error)) from None
+                raise TableError(f"{wanted} Found: {one_line(error)}") from None
+
+        await self._tried(attempt, wanted=wanted)
+
+    async def _tried(self, attempt: Callable[[], Awaitable[Done]], *, wanted: str) -> Done:
+        """Try something a few times. Raises `UnreachableError`, which begins with ``wanted``."""
+        import acsylla
+
+        found = ""
+        for number in range(_ATTEMPTS):
+            if number:
+                await asyncio.sleep(_FIRST_PAUSE * 2 ** (number - 1))
+            try:
+                return await attempt()
+            except acsylla.errors.CassException as error:
+                found = one_line(error)
+        raise UnreachableError(f"{wanted} Found: {found}")
+
+
+def insert_into(table: TableName, columns: Sequence[str], *, has_ttl: bool = False) -> str:
+    """The statement that writes these columns, then the time of the write in microseconds and the ttl in seconds."""
+    names = ", ".join(f'"{check_column(name)}"' for name in columns)
+    return f"INSERT INTO {table.quoted} ({names}) VALUES ({', '.join('?' for _ in columns)}) USING TIMESTAMP ?" + (
+        " AND TTL ?" if has_ttl else ""
+    )
+
+
+@asynccontextmanager
+async def row_reader(cluster: Cluster, table: TableName, *, columns: Sequence[str]) -> AsyncIterator[ReadRow]:
+    """Open a session that reads the rows of images. The function that it yields takes an id (16 bytes) and returns the
+    values of the columns after the first, which is that of the id; None if there is no row. Raises `TableError` too.
+    """
+    key, *wanted = (f'"{check_column(name)}"' for name in columns)
+    query = f"SELECT {', '.join(wanted)} FROM {table.quoted} WHERE {key} = ?"
+    async with task_session(cluster) as session:
+        prepared = await session.prepare(query)
+
+        async def read(one: bytes) -> tuple[Any, ...] | None:
+            image = uuid.UUID(bytes=one)
+            return await session.read(prepared, image, about=f"image {image} of {table}")
+
+        yield read
+
+
+@asynccontextmanager
+async def task_session(cluster: Cluster) -> AsyncIterator[TaskSession]:
+    """Connect on an executor, with the password of `secrets_on_executors`. Raises `UnreachableError`."""
+    import acsylla
+
+    task = TaskContext.get()
+    password = None if task is None else task.getLocalProperty(PASSWORD)
+    driver = acsylla.create_cluster(
+        list(cluster.hosts),
+        port=cluster.port,
+        username=cluster.username,
+        password=password if cluster.username is not None else None,
+        connect_timeout=CONNECT_SECONDS,
+        request_timeout=REQUEST_SECONDS,
+        consistency=acsylla.Consistency.LOCAL_QUORUM,
+        core_connections_per_host=2,
+        load_balance_dc_aware=cluster.datacenter,
+        log_level="disabled",  # its log callback outlives the session; errors are raised as exceptions
+    )
+    try:
+        session = await driver.create_session()
+    except acsylla.errors.CassException as error:
+        raise cluster.unreachable(one_line(error)) from None
+    try:
+        yield TaskSession(session, cluster)
+    finally:
+        await session.close()
