@@ -32,14 +32,21 @@ class Retries:
         """Start counting attempts and time for one operation."""
         return Attempts(self)
 
-    def run(self, call: Callable[[], Found], error: type[Exception], /) -> Found:
-        """Call ``call`` and return its result. It is retried while it raises ``error``; the last one is raised."""
+    def run(
+        self,
+        call: Callable[[], Found],
+        errors: type[Exception] | tuple[type[Exception], ...],
+        /,
+        *,
+        is_passing: Callable[[Exception], bool] = lambda error: True,
+    ) -> Found:
+        """Call ``call`` and return its result. It is retried while it raises ``errors`` that are passing."""
         attempts = self.begin()
         while True:
             try:
                 return call()
-            except error:
-                if not attempts.again():
+            except errors as error:
+                if not is_passing(error) or not attempts.again():
                     raise
 
 

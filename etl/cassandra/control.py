@@ -264,13 +264,8 @@ class Control:
 
 def _once_created(run: Callable[[], Found]) -> Found:
     """Run a query, again for a few seconds if its table is being created by another run."""
-    attempts = _NEW_TABLE_RETRIES.begin()
-    while True:
-        try:
-            return run()
-        except (cassandra.InvalidRequest, *_FAILURES) as error:
-            if not _NEW_TABLE.search(str(error)) or not attempts.again():
-                raise
+    errors = (cassandra.InvalidRequest, *_FAILURES)
+    return _NEW_TABLE_RETRIES.run(run, errors, is_passing=lambda error: bool(_NEW_TABLE.search(str(error))))
 
 
 def check_columns(control: Control, table: TableName, *, columns: Sequence[str]) -> None:

@@ -1,6 +1,5 @@
 """Tables as DataFrames, through the Spark connector: reads metadata and writes small rows."""
 
-import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -12,6 +11,7 @@ from pyspark.sql import functions as F
 from etl.cassandra.cluster import CONNECT_SECONDS
 from etl.cassandra.control import Control, check_columns
 from etl.columns import column, exact_names
+from formats.retries import Retries
 from schemas import TableName
 
 _PAGE_ROWS = "5000"  # of metadata: 1 to 2 MB; a fifth faster than the connector's own 1,000
@@ -24,6 +24,7 @@ _UNKNOWN = (
     "UNRESOLVED_COLUMN",
     "Columns not found",
 )
+_NEW_TABLE_RETRIES = Retries(seconds=CONNECT_SECONDS)
 _FORMAT = "org.apache.spark.sql.cassandra"
 
 T = TypeVar("T")
@@ -71,14 +72,8 @@ def read_table(
 
 def _once_known(use: Callable[[], T]) -> T:
     """Use a table that exists. The connector learns of new tables and columns about a second after their creation."""
-    deadline = time.monotonic() + CONNECT_SECONDS
-    while True:
-        try:
-            return use()
-        except (AnalysisException, Py4JJavaError) as error:
-            if not any(text in str(error) for text in _UNKNOWN) or time.monotonic() > deadline:
-                raise
-        time.sleep(0.1)
+    errors = (AnalysisException, Py4JJavaError)
+    return _NEW_TABLE_RETRIES.run(use, errors, is_passing=lambda error: any(text in str(error) for text in _UNKNOWN))
 
 
 def uuid_bytes(column: str | Column) -> Column:
