@@ -23,14 +23,8 @@ _TODAY = re.compile(r"\s*(now|today|tomorrow|yesterday)\b", re.IGNORECASE)
 
 
 def check_expression(text: str, *, wanted: str) -> None:
-    """Check with Spark's parser that a text is one expression, without subqueries, and without names for columns.
-
-    Args:
-        text: The text.
-        wanted: The first sentence of the message.
-
-    Raises:
-        ValueError: It is not.
+    """Raise ValueError, whose message begins with ``wanted``, unless Spark's parser takes a text for one expression,
+    without subqueries, and without names for columns.
     """
     try:
         kinds = set(_kinds(_parsed(text)))

@@ -16,10 +16,8 @@ _ADAPTIVE = "spark.sql.adaptive.enabled"
 
 
 def persisted(frame: DataFrame, level: StorageLevel = StorageLevel.MEMORY_AND_DISK) -> DataFrame:
-    """Persist a DataFrame, without adaptive execution of its plan.
-
-    With it, a persisted DataFrame that depends on another one can wait for it forever (seen with Spark 3.5 and 4.3).
-    """
+    """Persist a DataFrame, without adaptive execution of its plan."""
+    # With it, a persisted DataFrame that depends on another one can wait for it forever (seen with Spark 3.5 and 4.3).
     with setting(frame.sparkSession, _ADAPTIVE, "false"):  # the plan is made now
         return frame.persist(level)
 
@@ -57,10 +55,8 @@ def files_side_by_side(spark: SparkSession, files: int) -> Iterator[None]:
 
 
 def small_table(spark: SparkSession, columns: Mapping[str, Sequence[Any]], schema: str) -> DataFrame:
-    """Make a DataFrame from columns on the driver, in the order of the schema.
-
-    They are sent as Arrow: rows would need a different kind of Python worker.
-    """
+    """Make a DataFrame from columns on the driver, in the order of the schema."""
+    # Sent as Arrow: rows would need a different kind of Python worker.
     return from_pandas(
         spark, pd.DataFrame({name: pd.Series(values, dtype=object) for name, values in columns.items()}), schema
     )

@@ -15,14 +15,13 @@ if TYPE_CHECKING:  # pyspark is imported only when a job runs
 
 
 def spark_conf() -> "SparkConf":
-    """Spark's configuration. Starts Java unless it runs: SparkConf() reads spark-defaults.conf only from then on.
-
-    Raises PySparkException if Java does not start, and EtlError if it runs a Spark of another version.
+    """Spark's configuration. Raises PySparkException if Java does not start, and EtlError for a Spark of another
+    version.
     """
     import pyspark
     from pyspark import SparkConf, SparkContext
 
-    with interrupted_afterwards():
+    with interrupted_afterwards():  # SparkConf() reads spark-defaults.conf only once Java runs
         SparkContext._ensure_initialized()
     jvm: Any = SparkContext._jvm
     check_versions(jvm.org.apache.spark.package.SPARK_VERSION(), pyspark.__version__)
@@ -31,11 +30,7 @@ def spark_conf() -> "SparkConf":
 
 @contextmanager
 def interrupted_afterwards() -> Iterator[None]:
-    """Let Ctrl-C wait until Spark has started; a second one does not wait.
-
-    A Java process whose Python ends while it starts never ends. Afterwards, Ctrl-C raises KeyboardInterrupt at once:
-    the handler of pyspark asks Java to cancel jobs, in the middle of another question, which fails with other errors.
-    """
+    """Let Ctrl-C wait until Spark has started; a second one does not wait."""
     is_usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if not is_usual or threading.current_thread() is not threading.main_thread():
         yield
@@ -48,10 +43,13 @@ def interrupted_afterwards() -> Iterator[None]:
         if interrupts > 1:
             raise KeyboardInterrupt
 
+    # A Java process whose Python ends while it starts never ends.
     signal.signal(signal.SIGINT, count)
     try:
         yield
     finally:
+        # Afterwards, Ctrl-C raises KeyboardInterrupt at once: the handler of pyspark asks Java to cancel jobs, in the
+        # middle of another question, which fails with other errors.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if interrupts:
         raise KeyboardInterrupt

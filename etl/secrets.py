@@ -35,8 +35,7 @@ HIDDEN: Final[dict[str, bool | float | int | str | None]] = {
 }
 """Configuration that makes the event log hide S3 keys: ``SparkSession.builder.config(map=HIDDEN)``."""
 
-PASSWORD: Final = "spark.cassandra.auth.password"
-"""The property with the password of Cassandra's user."""
+PASSWORD: Final = "spark.cassandra.auth.password"  # the property with the password of Cassandra's user
 
 _STORES = ("spark.cassandra.connection.ssl.keyStore.password", "spark.cassandra.connection.ssl.trustStore.password")
 _REDACTION = "spark.redaction.regex"
@@ -75,22 +74,20 @@ def password_of(spark: SparkSession) -> str | None:
 
 @contextmanager
 def secrets_on_executors(spark: SparkSession) -> Iterator[None]:
-    """Pass S3 keys and the Cassandra password to tasks of jobs that this thread starts inside the block.
-
-    Keys from ``AWS_*`` are not passed if the event log of the session would show them; `driver_storage` then refuses
-    S3. Raises `EtlError` for secrets in the configuration that the event log would show.
+    """Pass S3 keys and the Cassandra password to tasks of jobs that this thread starts inside the block. Raises
+    `EtlError` for secrets in the configuration that the event log would show.
     """
     context, access = spark.sparkContext, _access(spark)
     values = {PROPERTIES["endpoint"]: access.endpoint, PASSWORD: password_of(spark)}
     keys = _keys(access)
+    # Keys from AWS_* that the event log would show are not passed; `driver_storage` then refuses S3.
     if not _unknown(spark, keys):
         values |= {name: keys.get(name) for name in HIDDEN}
     with _unlogged():
         for name in HIDDEN:
             if (spark.conf.get(name, None) or None) != values.get(name):
-                spark.conf.unset(
-                    name
-                )  # otherwise each SQL query of this session would overwrite ours with an empty value
+                # otherwise each SQL query of this session would overwrite ours with an empty value
+                spark.conf.unset(name)
         before = {name: context.getLocalProperty(name) for name in values}
         _set(context, values)
     try:
@@ -101,9 +98,8 @@ def secrets_on_executors(spark: SparkSession) -> Iterator[None]:
 
 
 def driver_storage(spark: SparkSession, address: str) -> Storage:
-    """Open the storage of an address on the driver, and check access.
-
-    Raises `SourceError` if access fails, and `EtlError` if Spark's event log would show its keys.
+    """Open the storage of an address on the driver. Raises `SourceError` if access fails, and `EtlError` if Spark's
+    event log would show its keys.
     """
     access = None
     if is_s3(address):

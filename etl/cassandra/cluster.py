@@ -16,33 +16,16 @@ _TLS = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The address of Cassandra and the user's name. Without the password, so that plans and messages may contain it.
+    """The address of Cassandra and the user's name. Without the password, so that plans and messages may contain it."""
 
-    Attributes:
-        hosts: The contact points.
-        port: Their port.
-        datacenter: The local datacenter; None for that of the first contact point.
-        username: The user; None for a server that does not authenticate.
-    """
-
-    hosts: tuple[str, ...]
+    hosts: tuple[str, ...]  # the contact points
     port: int = 9042
-    datacenter: str | None = None
-    username: str | None = None
+    datacenter: str | None = None  # the local one; None for that of the first contact point
+    username: str | None = None  # None for a server that does not authenticate
 
     @classmethod
     def from_spark(cls, spark: SparkSession) -> "Cluster":
-        """Read ``spark.cassandra.*``.
-
-        Args:
-            spark: The session.
-
-        Returns:
-            The cluster that its settings name.
-
-        Raises:
-            UnreachableError: A setting is not an address, or asks for TLS.
-        """
+        """Read ``spark.cassandra.*``. Raises `UnreachableError` if a setting is not an address, or asks for TLS."""
         get = spark.conf.get
         hosts = tuple(host.strip() for host in (get("spark.cassandra.connection.host", None) or "127.0.0.1").split(","))
         port = get("spark.cassandra.connection.port", None) or "9042"

@@ -40,14 +40,8 @@ Found = TypeVar("Found")
 
 
 class Control:
-    """A session for definitions and small queries. A context manager: it is connected inside the block.
-
-    Args:
-        cluster: The cluster.
-        password: The password of the cluster's user.
-
-    Raises:
-        UnreachableError: On entering, within 15 seconds: no contact point answers, or it refuses the user.
+    """A session for definitions and small queries. A context manager: on entering, it connects, or raises
+    `UnreachableError` within 15 seconds if no contact point answers, or it refuses the user.
     """
 
     def __init__(self, cluster: Cluster, *, password: str | None = None) -> None:
@@ -82,17 +76,7 @@ class Control:
 
     @classmethod
     def from_spark(cls, spark: SparkSession) -> "Control":
-        """Make a session from ``spark.cassandra.*``, not yet connected.
-
-        Args:
-            spark: The Spark session.
-
-        Returns:
-            The session.
-
-        Raises:
-            EtlError: A setting is wrong.
-        """
+        """Make a session from ``spark.cassandra.*``, not yet connected. Raises `EtlError` if a setting is wrong."""
         return cls(Cluster.from_spark(spark), password=password_of(spark))
 
     def __enter__(self) -> Self:
@@ -117,19 +101,8 @@ class Control:
         return replace(self.cluster, datacenter=self.datacenter)
 
     def execute(self, query: str, values: Sequence[Any] = (), *, is_serial: bool = False) -> list[Any]:
-        """Run a query.
-
-        Args:
-            query: The query in CQL.
-            values: The values of its placeholders.
-            is_serial: Whether to read at SERIAL. Use it for rows of one partition that `apply` writes.
-
-        Returns:
-            The rows, as named tuples.
-
-        Raises:
-            TableError: The server rejects the query.
-            UnreachableError: The query failed for any other reason.
+        """Run a query with the values of its placeholders, and return its rows, at SERIAL for rows that `apply` writes.
+        Raises `TableError` if the server rejects it, and `UnreachableError` for any other failure.
         """
         with self._translated():
             bound = self._prepare(query).bind(values)
@@ -150,13 +123,14 @@ class Control:
             yield from _once_created(lambda: self._session.execute(bound))
 
     def define(self, statement: str) -> None:
-        """Run a statement that creates a keyspace or a table, and wait until all nodes agree. Raises as `execute` does.
-
-        All runs in a datacenter send such statements to the same node, which runs one after the other. Two nodes that
-        create the same table at the same time give it two ids, and rows that are written under one of them are lost.
+        """Run a statement that creates a keyspace or a table, and wait until all nodes agree.
+        Raises as `execute` does.
         """
         with self._translated():
             up = (host for host in self._driver.metadata.all_hosts() if host.is_up is not False)
+            # All runs in a datacenter send such statements to the same node, which runs one after the other. Two nodes
+            # that create the same table at the same time give it two ids, and rows that are written under one of them
+            # are lost.
             hosts = sorted((host for host in up if self._is_near(host)), key=lambda host: str(host.host_id))
             self._session.execute(statement, host=hosts[0] if hosts else None)
         self._agree()
@@ -176,13 +150,8 @@ class Control:
                 )
 
     def apply(self, statements: Sequence[tuple[str, Sequence[Any]]]) -> bool:
-        """Run statements of one partition as one transaction across all datacenters. Raises as `execute` does.
-
-        Args:
-            statements: The statements in CQL, each with its values.
-
-        Returns:
-            Whether the transaction was applied. Also False if the outcome is unknown: read again before you continue.
+        """Run statements of one partition as one transaction across all datacenters, and return whether it was applied.
+        Raises as `execute` does.
         """
         with self._translated():
             batch = BatchStatement(BatchType.LOGGED, consistency_level=cassandra.ConsistencyLevel.QUORUM)
@@ -192,18 +161,11 @@ class Control:
             try:
                 return bool(_once_created(lambda: self._session.execute(batch)).was_applied)
             except (cassandra.WriteTimeout, cassandra.OperationTimedOut):
-                return False
+                return False  # or the outcome is unknown: callers read again before they continue
 
     def create_table(self, table: TableName, statement: str) -> None:
-        """Create a table unless it exists, and add the columns that tables of earlier versions lack.
-
-        Args:
-            table: The table.
-            statement: The statement that creates it.
-
-        Raises:
-            TableError: The server rejects a statement.
-            UnreachableError: The servers did not answer.
+        """Create a table unless it exists, and add the columns that tables of earlier versions lack. Raises as
+        `execute`.
         """
         found = self.columns(table)
         if found is None:
@@ -232,14 +194,8 @@ class Control:
         return self.execute(query, (table.keyspace, table.table))
 
     def execute_all(self, query: str, values: Sequence[Sequence[Any]]) -> Iterator[list[Any]]:
-        """Run a query once for each tuple of values, several at a time. Raises as `execute` does.
-
-        Args:
-            query: The query in CQL.
-            values: The values of its placeholders, a tuple for each run.
-
-        Yields:
-            The rows of each run, in the order of the values.
+        """Run a query once for each tuple of values, several at a time, and yield the rows of
+        each run in this order.
         """
         with self._translated():
             prepared = self._prepare(query)
@@ -269,16 +225,7 @@ def _once_created(run: Callable[[], Found]) -> Found:
 
 
 def check_columns(control: Control, table: TableName, *, columns: Sequence[str]) -> None:
-    """Check that a table exists and has these columns.
-
-    Args:
-        control: The session.
-        table: The table.
-        columns: The columns.
-
-    Raises:
-        TableError: The table or columns of it do not exist. The message names all of them.
-    """
+    """Raise `TableError`, which names all columns that are missing, unless a table exists and has these columns."""
     found = control.columns(table)
     if found is None:
         raise TableError(f"Wanted the table {table} at {control.cluster}. Found: no such table. Has it been ingested?")

@@ -18,35 +18,24 @@ from schemas.tables import create_registry
 
 FEATURE_VIEW, LABEL_VIEW, FEATURE_SERVICE = "feature view", "label view", "feature service"
 DATASET, SPLIT, SHARD_SET, MODEL = "dataset", "split", "shard set", "model"
+# The kind of a label view also names its table: see `label_views_of`.
 KINDS = (FEATURE_VIEW, LABEL_VIEW, FEATURE_SERVICE, DATASET, SPLIT, SHARD_SET, MODEL)
-"""The kinds of registered objects. The kind of a label view also names its table: see `label_views_of`."""
 
 _COLUMNS = "kind, name, version, document, owner, description, tags, registered"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One version of a registered object.
+    """One version of a registered object."""
 
-    Attributes:
-        kind: What it is: one of `KINDS`, or a label view of a table.
-        name: Its name.
-        version: Its version, from 1.
-        document: Its definition as JSON text.
-        owner: Who is responsible for it.
-        description: What it is, for people.
-        tags: Further words about it, by name.
-        registered: When it was registered, UTC.
-    """
-
-    kind: str
+    kind: str  # one of `KINDS`, or `label_views_of` a table
     name: str
-    version: int
-    document: str
-    owner: str = ""
+    version: int  # from 1
+    document: str  # its definition as JSON text
+    owner: str = ""  # who is responsible for it
     description: str = ""
-    tags: Mapping[str, str] = field(default_factory=dict)
-    registered: datetime | None = field(default=None, compare=False)
+    tags: Mapping[str, str] = field(default_factory=dict)  # further words about it, by name
+    registered: datetime | None = field(default=None, compare=False)  # UTC
 
     @property
     def title(self) -> str:
@@ -66,20 +55,7 @@ def create(control: Control, *, keyspace: str) -> None:
 
 
 def entries(control: Control, *, keyspace: str, kind: str, name: str | None = None) -> list[Entry]:
-    """Read the registered objects of a kind.
-
-    Args:
-        control: The session.
-        keyspace: The keyspace.
-        kind: The kind of objects.
-        name: The name of one object; None for all.
-
-    Returns:
-        All versions, by name, the newest first. Empty if the keyspace has no registry.
-
-    Raises:
-        UnreachableError: The servers did not answer.
-    """
+    """Read the registered objects of a kind, or of one name: all versions, by name, the newest first."""
     if control.columns(_table(keyspace)) is None:
         return []
     query = f"SELECT {_COLUMNS} FROM {_table(keyspace).quoted} WHERE kind = ?"
@@ -107,21 +83,8 @@ def describe(
     description: str | None = None,
     tags: Mapping[str, str] = MappingProxyType({}),
 ) -> Entry:
-    """Change what people say about a registered object.
-
-    Args:
-        control: The session.
-        entry: The object.
-        keyspace: The keyspace.
-        owner: The owner; None to keep it.
-        description: The description; None to keep it.
-        tags: Tags to set. An empty value removes a tag.
-
-    Returns:
-        The object with its new owner, description and tags.
-
-    Raises:
-        UnreachableError: The servers did not answer.
+    """Change the owner and the description of a registered object, unless they are None, and set tags; an empty value
+    removes a tag. Returns the changed object. Raises `UnreachableError`.
     """
     owner = entry.owner if owner is None else owner
     description = entry.description if description is None else description
@@ -135,18 +98,8 @@ def describe(
 
 
 def register(control: Control, entry: Entry, *, keyspace: str) -> Entry:
-    """Register an object in a lightweight transaction, unless that version exists. The registry must exist.
-
-    Args:
-        control: The session.
-        entry: The object.
-        keyspace: The keyspace.
-
-    Returns:
-        What is registered under this kind, name and version now: this object, or the one that was there before.
-
-    Raises:
-        UnreachableError: The servers did not answer.
+    """Register an object in a lightweight transaction, unless that version exists, and return what is registered now.
+    The registry must exist. Raises `UnreachableError`.
     """
     names = "?, ?, ?, ?, ?, ?, ?, ?"
     insert = f"INSERT INTO {_table(keyspace).quoted} ({_COLUMNS}) VALUES ({names}) IF NOT EXISTS"

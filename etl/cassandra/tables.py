@@ -37,21 +37,8 @@ def read_table(
     columns: Sequence[str],
     page_rows: int | None = None,
 ) -> DataFrame:
-    """Read a table.
-
-    Args:
-        spark: The session.
-        table: The table.
-        columns: The columns to read.
-        page_rows: The number of rows that the server sends at a time. Pass few where rows hold images: the server
-            keeps a page in memory. Defaults to `spark.cassandra.input.fetch.sizeInRows`, else 5,000.
-
-    Returns:
-        The rows, with these columns in this order. Uuids are text; see `uuid_bytes`.
-
-    Raises:
-        TableError: The table or columns of it do not exist. The message names all of them.
-        UnreachableError: Cassandra does not answer.
+    """Read these columns of a table, in this order; uuids are text (see `uuid_bytes`). Raises `TableError`, which names
+    all columns that do not exist, and `UnreachableError`.
     """
     with Control.from_spark(spark) as control:
         check_columns(control, table, columns=columns)
@@ -59,6 +46,7 @@ def read_table(
     consistency = spark.conf.get("spark.cassandra.input.consistency.level", None) or "LOCAL_QUORUM"
     reader = spark.read.format(_FORMAT).options(keyspace=table.keyspace, table=table.table)
     reader = reader.option("spark.cassandra.input.consistency.level", consistency)
+    # The server keeps a page in memory: few rows where they hold images.
     rows = str(page_rows or spark.conf.get("spark.cassandra.input.fetch.sizeInRows", None) or _PAGE_ROWS)
     reader = reader.option("spark.cassandra.input.fetch.sizeInRows", rows)
     if page_rows is not None:  # such a table is large: tasks of seconds, so that a retry repeats little
@@ -88,12 +76,8 @@ def uuid_text(column: str | Column) -> Column:
 
 
 def append_rows(frame: DataFrame, *, table: TableName, clock: int | None = None) -> None:
-    """Write small rows to a table. They replace rows of the same key; other columns of those stay unchanged.
-
-    Args:
-        frame: The rows, with columns of the table.
-        table: The table.
-        clock: Their write time, in microseconds since 1970. Defaults to each machine's clock.
+    """Write small rows to a table, at ``clock`` (microseconds) or at each machine's time. They replace rows of the same
+    key; other columns of those stay unchanged.
     """
     written = frame.write.format(_FORMAT).options(keyspace=table.keyspace, table=table.table)
     if clock is not None:

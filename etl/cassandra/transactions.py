@@ -7,11 +7,7 @@ _RETRIES = Retries(seconds=120.0)
 
 
 class TransactionRetries:
-    """Pauses between attempts, for two minutes at most.
-
-    Args:
-        wanted: The first sentence of the error after that time.
-    """
+    """Pauses between attempts, for two minutes at most. After that time, the error begins with ``wanted``."""
 
     def __init__(self, wanted: str) -> None:
         self._wanted = wanted
@@ -22,11 +18,7 @@ class TransactionRetries:
         self._attempts = _RETRIES.begin()
 
     def wait(self) -> None:
-        """Wait before the next attempt.
-
-        Raises:
-            UnreachableError: The time is over.
-        """
+        """Wait before the next attempt. Raises `UnreachableError` if the time is over."""
         if not self._attempts.again():
             raise UnreachableError(
                 f"{self._wanted} Found: no transaction was applied in {_RETRIES.seconds:.0f} s, because other runs "

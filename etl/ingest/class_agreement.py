@@ -21,8 +21,7 @@ from formats.sizes import counted
 from schemas import Columns, TableName
 from schemas.tables import check_column
 
-LabelCounts = Mapping[tuple[str | None, int | None], int]
-"""The number of rows of each class name and class number."""
+LabelCounts = Mapping[tuple[str | None, int | None], int]  # the number of rows of each class name and class number
 
 _SHOWN = 5
 _FIRST = 5_000  # a page of rows: read at once, without Spark
@@ -30,25 +29,15 @@ _FIRST = 5_000  # a page of rows: read at once, without Spark
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassAgreement:
-    """What rows say about the numbers of classes.
+    """What rows say about the numbers of classes."""
 
-    Attributes:
-        known: The numbers of classes in the table ``classes``.
-        lost: The classes without a number whose rows have one number that no other class has, with that number.
-        unclear: The other classes without a number, with the numbers of their rows.
-        changed: The classes none of whose rows has their number, with the number that most rows have.
-        single: Those of the changed classes that have one row, whose number no class has: the row may be wrong instead.
-        rows: The number of rows of each class name.
-        used: The class names of each number in rows.
-    """
-
-    known: Mapping[str, int]
-    lost: Mapping[str, int]
-    unclear: Mapping[str, tuple[int, ...]]
-    changed: Mapping[str, int]
-    single: frozenset[str]
-    rows: Mapping[str, int]
-    used: Mapping[int, tuple[str, ...]]
+    known: Mapping[str, int]  # the numbers in the table `classes`
+    lost: Mapping[str, int]  # classes without a number, with the one number of their rows, which no other class has
+    unclear: Mapping[str, tuple[int, ...]]  # the other classes without a number, with those of their rows
+    changed: Mapping[str, int]  # classes none of whose rows has their number, with the most frequent one of their rows
+    single: frozenset[str]  # changed classes of one row, whose number no class has: the row may be wrong instead
+    rows: Mapping[str, int]  # of each class name
+    used: Mapping[int, tuple[str, ...]]  # the class names of each number in rows
 
     @classmethod
     def of(cls, counts: LabelCounts, *, known: Mapping[str, int]) -> "ClassAgreement":
@@ -131,10 +120,7 @@ class ClassAgreement:
 
 
 def check_classes(spark: SparkSession, control: Control, *, plan: IngestPlan, names: Collection[str]) -> None:
-    """Check that the class numbers of an ingest agree with the rows of all tables of its dataset. May run Spark.
-
-    Raises `ConflictError` if they do not agree.
-    """
+    """Raise `ConflictError` if class numbers do not agree with the rows of all tables of the dataset. May run Spark."""
     tables = [
         record.metadata_table
         for record in read_records(control, keyspace=plan.tables.metadata.keyspace)

@@ -15,17 +15,13 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewClasses:
-    """Classes that an ingest adds to a dataset that has classes already. Their numbers continue those of the dataset.
-
-    ``first`` has the first few names with their numbers, or None before they get numbers. ``none_known`` is True if the
-    source has none of the dataset's earlier classes.
-    """
+    """Classes that an ingest adds to those that a dataset has already; their numbers continue the dataset's."""
 
     dataset: str
     before: int
     new: int
-    first: dict[str, int | None]
-    none_known: bool
+    first: dict[str, int | None]  # the first few names with their numbers; None before they get numbers
+    none_known: bool  # whether the source has none of the dataset's earlier classes
 
     @classmethod
     def of(
@@ -64,10 +60,8 @@ class ClassRemarks:
     """Remarks on the classes of an ingest."""
 
     new: NewClasses | None = None
-    empty: list[str] = field(default_factory=list)
-    """The classes without images."""
-    similar: list[dict[str, int]] = field(default_factory=list)
-    """The groups of `similar_classes`."""
+    empty: list[str] = field(default_factory=list)  # the classes without images
+    similar: list[dict[str, int]] = field(default_factory=list)  # the groups of `similar_classes`
 
     @property
     def lines(self) -> list[str]:
@@ -98,10 +92,8 @@ def class_remarks(
 
 
 def similar_classes(images: Mapping[str, int], /, *, known: Collection[str] = ()) -> list[dict[str, int]]:
-    """Find class names that differ only in surrounding blanks, case or Unicode form, with their numbers of images.
-
-    The result has groups of two or more names, at least one of which is in the source. Names that the dataset had
-    before (``known``) are compared too. Groups and names are in code-point order.
+    """Find class names that differ only in surrounding blanks, case or Unicode form, with their numbers of images:
+    groups of at least one name of the source and others of it or of the dataset (``known``), in code-point order.
     """
     groups: defaultdict[str, list[str]] = defaultdict(list)
     for name in sorted({*images, *known}):

@@ -35,24 +35,16 @@ log = logging.getLogger(__name__)
 class Destination:
     """The tables of an ingest, with what they contain already."""
 
-    record: TableRecord
-    """The record of the tables once the ingest has begun."""
-    names: frozenset[str]
-    """The class names of the source."""
-    order: Sequence[str]
-    """The class names of the source by their numbers, if it has such names."""
-    known: Mapping[str, int]
-    """The classes of the dataset that have numbers already, by name."""
-    numbers: Mapping[str, int] | None
-    """The class numbers if the names are numbers; None if classes get numbers by name."""
-    latest_write: int
-    """The latest write time, in microseconds, of rows that belong to no recorded run; 0 if there are none."""
+    record: TableRecord  # of the tables once the ingest has begun
+    names: frozenset[str]  # the class names of the source
+    order: Sequence[str]  # the same by their numbers, if the source has such names
+    known: Mapping[str, int]  # the classes of the dataset that have numbers already
+    numbers: Mapping[str, int] | None  # the numbers if the names are numbers; None if classes get numbers by name
+    latest_write: int  # in microseconds, of rows that belong to no recorded run; 0 if there are none
 
     def begin(self, control: Control, *, plan: IngestPlan, kind: str, ingest_id: uuid.UUID) -> "StartedRun":
-        """Record the contents of the tables, register the run, and assign class numbers.
-
-        The tables must exist. Raises `ConflictError` if a concurrent run makes this one impossible, `EtlError` for
-        clocks that differ too much, `UnreachableError`.
+        """Record the contents of the tables, which must exist, register the run, and assign class numbers. Raises
+        `ConflictError` if a concurrent run makes this one impossible, and `EtlError` for clocks that differ too much.
         """
         claim_tables(control, self.record)
         run = take_run(
@@ -68,7 +60,9 @@ class Destination:
         log.info("this is %s", run)
         numbers = self.numbers
         if numbers is None:
-            numbers = number_classes(control, plan=plan, names=self.names, order=self.order)
+            keyspace, dataset = self.record.metadata_table.keyspace, self.record.dataset
+            taken = take_numbers(control, keyspace=keyspace, dataset=dataset, names=self.names, order=self.order)
+            numbers = {name: taken[name] for name in self.names}
         return StartedRun(run, numbers)
 
 
@@ -94,11 +88,8 @@ def check_fits_early(control: Control, *, plan: IngestPlan) -> None:
 def find_destination(
     spark: SparkSession, control: Control, *, plan: IngestPlan, names: Collection[str], order: Sequence[str] = ()
 ) -> Destination:
-    """Check that an ingest of these classes matches the contents of the tables. Writes nothing.
-
-    ``order`` has the class names by their numbers, if the source has such names. If tables have rows but no record,
-    Spark reads all their metadata once. Raises `ConflictError`, `SourceError` and
-    `TableError`.
+    """Check that an ingest of these classes matches the contents of the tables. Writes nothing; if tables have rows but
+    no record, Spark reads all their metadata. Raises `ConflictError`, `SourceError` and `TableError`.
     """
     keyspace = plan.tables.metadata.keyspace
     known_classes = class_names(control, keyspace=keyspace, dataset=plan.dataset)
@@ -130,15 +121,20 @@ def find_destination(
 def fitting_record(
     *, plan: IngestPlan, names: Collection[str], classes: Collection[str], known: Sequence[TableRecord]
 ) -> tuple[TableRecord, Mapping[str, int] | None]:
-    """The record of tables with images of these classes, and the class numbers if the names are numbers.
-
-    ``classes`` has the names that have a number in the dataset already, and ``known`` the records of the keyspace.
-    Raises `ConflictError` and `SourceError` if the tables hold something else, such as classes with another numbering.
+    """The record of tables with images of these classes, and the class numbers if the names are numbers. Raises
+    `ConflictError` and `SourceError` if the tables hold something else, such as classes with another numbering.
     """
     record = _record(plan)
     numbers: Mapping[str, int] | None = {}
     if plan.source.label_type == "int":
-        numbers = own_numbers(plan=plan, names=names, known=classes)
+        numbers = class_numbers(names, plan=plan.source)
+        if numbers is not None and classes:
+            raise SourceError(
+                f"Wanted class names, because {plan.tables.classes} numbers the classes of {plan.dataset!r} by name. "
+                f"Found: numbers in {plan.source.labels or plan.source.address}, which mean something else. Pass a "
+                "table of names with --labels, or use another --dataset and other tables, with --data-table and "
+                "--metadata-table. If they are the names of these classes, set --class-names name."
+            )
         record = replace(record, numbering="name" if numbers is None else "number")
     check_fits(record, known=known)
     return record, numbers
@@ -153,8 +149,7 @@ def _record(plan: IngestPlan) -> TableRecord:
     )
 
 
-_OURS = {"source", "ingest_id", "sha256"}
-"""Columns of a metadata table that only an ingest creates."""
+_OURS = {"source", "ingest_id", "sha256"}  # columns of a metadata table that only an ingest creates
 
 
 def check_tables(control: Control, *, plan: IngestPlan) -> None:
@@ -213,11 +208,7 @@ def create_tables(control: Control, *, plan: IngestPlan) -> None:
 
 
 def check_ttl(control: Control, *, plan: IngestPlan) -> None:
-    """Check that images of this source do not stop expiring unnoticed.
-
-    Raises `ConflictError` for a source whose last run had a time to live, unless the plan has one or says that there is
-    none.
-    """
+    """Raise `ConflictError` if the images of this source expire, and the plan says nothing of a time to live."""
     metadata = plan.tables.metadata
     of_source = (
         run for run in recorded_runs(control, metadata) if run.writes_images and run.source == plan.source_name
@@ -259,10 +250,7 @@ def _create(control: Control, definitions: Mapping[TableName, str]) -> None:
 
 
 def create_history_table(control: Control, *, plan: IngestPlan) -> None:
-    """Create the history of the metadata table unless it exists, for a run that may replace rows.
-
-    Raises `TableError` if it does not exist and must not be created.
-    """
+    """Create the history of the metadata table unless it exists. Raises `TableError` if it must not be created."""
     table = plan.tables.metadata
     history, statement = history_of(table), create_history(table)
     if not plan.create and control.columns(history) is None:
@@ -282,29 +270,3 @@ def _has_rows(control: Control, table: TableName, *, columns: Columns) -> bool:
     if control.columns(table) is None:
         return False
     return bool(control.execute(f'SELECT "{columns.id}" FROM {table.quoted} LIMIT 1'))
-
-
-def own_numbers(*, plan: IngestPlan, names: Collection[str], known: Collection[str]) -> dict[str, int] | None:
-    """The numbers of classes whose names are numbers; None if classes get numbers by name.
-
-    ``known`` has the names that have a number in the dataset already. Raises `SourceError` for a name that should be a
-    number and is not, and for numbers in a dataset whose classes got numbers by name.
-    """
-    numbers = class_numbers(names, plan=plan.source)
-    if numbers is not None and known:
-        raise SourceError(
-            f"Wanted class names, because {plan.tables.classes} numbers the classes of {plan.dataset!r} by name. "
-            f"Found: numbers in {plan.source.labels or plan.source.address}, which mean something else. Pass a table "
-            "of names with --labels, or use another --dataset and other tables, with --data-table and "
-            "--metadata-table. If they are the names of these classes, set --class-names name."
-        )
-    return numbers
-
-
-def number_classes(
-    control: Control, *, plan: IngestPlan, names: Collection[str], order: Sequence[str] = ()
-) -> Mapping[str, int]:
-    """The number of each class name, assigned in the table of classes, which must exist; see `take_numbers`."""
-    keyspace = plan.tables.metadata.keyspace
-    numbers = take_numbers(control, keyspace=keyspace, dataset=plan.dataset, names=names, order=order)
-    return {name: numbers[name] for name in names}

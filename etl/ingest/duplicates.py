@@ -39,11 +39,7 @@ class DuplicateGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DuplicateSummary:
-    """The number of groups of duplicates, and of those with different labels and in different split folders.
-
-    Examples with different labels come first, then those in different split folders, then the others; each sorted by
-    number of images, largest first, and then by name.
-    """
+    """The number of groups of duplicates, and of those with different labels and in different split folders."""
 
     groups: int = 0
     images: int = 0
@@ -79,6 +75,7 @@ def duplicate_groups(images: DataFrame, /) -> DataFrame:
 
 def summarise(groups: DataFrame, *, examples: int = EXAMPLES) -> DuplicateSummary:
     """Count the groups and collect the worst ``examples``. Runs Spark, which computes the groups once."""
+    # Wrong labels are worse than leaks into a test split, and these are worse than repeated images.
     worst_first = (F.desc("different_labels"), F.desc("different_splits"), F.desc("images"), "first", "sha256")
     # Counted from persisted rows: an Observation counts rows again that Spark computes again, for a sort or after a
     # failure.

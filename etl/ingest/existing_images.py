@@ -16,28 +16,21 @@ from etl.tables.metadata_table import MetadataTable
 
 _SHOWN = 5
 
-KNOWN = ("label", "or_label", "or_split", "path", "bytes", "sha256", "source", "group_id")
-"""The columns of existing images that an ingest compares."""
+KNOWN = ("label", "or_label", "or_split", "path", "bytes", "sha256", "source", "group_id")  # what an ingest compares
 
 log = logging.getLogger("imagestrata.ingest")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExistingImages:
-    """The images of a source that exist already.
+    """The images of a source that exist already."""
 
-    ``rows`` has their current rows; None if the table is empty or the target is a folder. ``done`` has the skipped
-    images as rows of `OUTCOMES`, and ``count`` their number; ``deleted`` of them do not exist, because they were
-    deleted on request. ``sums`` is the result of `tally` for them, if it was computed. ``others`` is the number of
-    existing rows that the ingest may replace.
-    """
-
-    rows: DataFrame | None = None
-    done: DataFrame | None = None
-    count: int = 0
-    deleted: int = 0
-    others: int = 0
-    sums: list[Row] = field(default_factory=list)
+    rows: DataFrame | None = None  # their current rows; None if the table is empty or the target is a folder
+    done: DataFrame | None = None  # those that are skipped, as rows of `OUTCOMES`
+    count: int = 0  # of those that are skipped
+    deleted: int = 0  # how many of these were deleted on request, and do not exist
+    others: int = 0  # the number of rows that the ingest may replace
+    sums: list[Row] = field(default_factory=list)  # the result of `tally` for `done`, if it was computed
 
     @classmethod
     def in_folder(cls, entries: DataFrame, *, plan: IngestPlan, stack: ExitStack) -> "ExistingImages":
@@ -86,10 +79,7 @@ class ExistingImages:
 
 
 def there_already(entries: DataFrame, *, known: DataFrame, source_name: str) -> DataFrame:
-    """The rows of ``known`` that have the ids of these entries.
-
-    ``ours`` is whether a row came from this source, ``same_class`` whether its class is that of the entry.
-    """
+    """The rows of ``known`` that have the ids of these entries: are they ``ours``, and of the ``same_class``?"""
     wanted = entries.where(F.col("reason").isNull()).groupBy("id").agg(F.max("or_label").alias("wanted"))
     return (
         known.join(wanted, on="id", how="inner")

@@ -175,9 +175,8 @@ class BegunIngest:
 
 
 def begin(survey: Survey, control: Control | None, *, plan: IngestPlan) -> BegunIngest:
-    """Create missing tables and begin a run, if there is anything to write to tables.
-
-    Raises `SourceError`, before anything is written, if it is not known what masks were drawn on.
+    """Create missing tables and begin a run, if there is anything to write to tables. Raises `SourceError`, before
+    anything is written, if it is not known what masks were drawn on.
     """
     images, left = survey.images, survey.left
     counts, spark = images.counts, images.entries.sparkSession

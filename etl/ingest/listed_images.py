@@ -32,7 +32,7 @@ Keep = Callable[[DataFrame], DataFrame]
 
 @dataclass(frozen=True, slots=True)
 class ListingCounts:
-    """The counts of a listing. ``tops``: for each class, its usable files and how many are in deeper folders."""
+    """The counts of a listing."""
 
     files: int = 0
     bytes: int = 0
@@ -40,7 +40,7 @@ class ListingCounts:
     classes: frozenset[str] = frozenset()
     images_by_split: dict[str, int] = field(default_factory=dict)
     rejected_by_reason: dict[str, int] = field(default_factory=dict)
-    tops: dict[str, tuple[int, int]] = field(default_factory=dict)
+    tops: dict[str, tuple[int, int]] = field(default_factory=dict)  # the usable files of each class, those deeper down
 
     @classmethod
     def of(cls, rows: Iterable[Row], *, classes: Iterable[str]) -> "ListingCounts":
@@ -74,9 +74,8 @@ class ListingCounts:
 
 
 def count_entries(entries: DataFrame) -> DataFrame:
-    """Count files and bytes by split, class and kind of rejection, and files in deeper folders (``deeper``).
-
-    The kind is null for usable files.
+    """Count files, bytes and files in deeper folders by split, class and kind of rejection, which is null for usable
+    files.
     """
     kind = F.substring_index("reason", ": ", 1)
     label = F.when(F.col("reason").isNull(), F.col("or_label"))
@@ -88,24 +87,20 @@ def count_entries(entries: DataFrame) -> DataFrame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedImages:
-    """The images of a source. ``entries`` has them without their bytes, persisted.
-
-    ``faults`` has a line for each archive that may have more images than are listed.
-    """
+    """The images of a source."""
 
     source: ListedSource
-    entries: DataFrame
+    entries: DataFrame  # persisted, without the bytes of images
     counts: ListingCounts
-    faults: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()  # a line for each archive that may have more images than are listed
 
     @classmethod
     def of(
         cls, spark: SparkSession, plan: SourcePlan, *, dataset: str, keep: Keep, known: Collection[str] = ()
     ) -> "ListedImages":
-        """List a source. ``keep`` persists DataFrames that are used several times. Runs Spark.
-
-        ``known`` has the names of the dataset's classes, whose spelling counts.
-        Raises `SourceError` if the source cannot be listed, has no usable files, or does not match its labels.
+        """List a source; ``keep`` persists what is used several times, and ``known`` has the names of the dataset's
+        classes, whose spelling counts. Runs Spark. Raises `SourceError` for a source without usable files, or other
+        labels.
         """
         source = list_source(spark, plan, dataset=dataset, keep=keep)
         entries = keep(source.listing.names)
@@ -178,10 +173,7 @@ def _archive_faults(entries: DataFrame) -> tuple[str, ...]:
 
 
 def list_images(spark: SparkSession, control: Control | None, *, plan: IngestPlan, stack: ExitStack) -> ListedImages:
-    """List the source of an ingest, into tables if there is a ``control``.
-
-    Secrets and settings for its tasks are set until the stack is closed.
-    """
+    """List the source of an ingest. Secrets and settings for its tasks are set until the stack is closed."""
     known: Collection[str] = ()
     if control is not None and plan.source.label_type == "int":
         known = class_names(control, keyspace=plan.tables.metadata.keyspace, dataset=plan.dataset)

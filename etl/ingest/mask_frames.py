@@ -31,9 +31,8 @@ _THREADS = 8
 
 
 def check_mask_frames(entries: DataFrame, *, listing: Listing, tasks: int) -> None:
-    """Check that the sizes of all masks show their frame. Runs Spark; it reads the beginning of each image.
-
-    ``entries`` are those that are to be written, and ``listing`` is the one that they come from. Raises `SourceError`.
+    """Raise `SourceError` unless the sizes of all masks show their frame. Runs Spark, which reads the beginning of each
+    image that is to be written (``entries``).
     """
     entries = entries.where("reason IS NULL AND label_place IS NOT NULL")
     if not listing.has_data:

@@ -43,9 +43,8 @@ class OldTable:
 
 
 def examine(spark: SparkSession, control: Control, *, wanted: TableRecord, columns: Columns) -> OldTable:
-    """Examine all rows of a metadata table without a record, in one pass. Runs Spark.
-
-    Raises `ConflictError` if an ingest of this dataset with these labels cannot have written them.
+    """Examine all rows of a metadata table without a record, in one pass of Spark. Raises `ConflictError` if an ingest
+    of this dataset with these labels cannot have written them.
     """
     if control.columns(wanted.data_table) is None:
         raise ConflictError(
@@ -86,11 +85,8 @@ def examine(spark: SparkSession, control: Control, *, wanted: TableRecord, colum
 
 
 def count_rows(rows: DataFrame, /, *, dataset: str, names: Mapping[str, int]) -> DataFrame:
-    """Count rows for `examine`; the result is one row.
-
-    ``foreign`` counts rows whose ids do not match dataset, split and path, ``by_name`` rows whose labels are not the
-    numbers of ``names``, and ``by_number`` rows whose labels are not their class names. The input columns are ``id``
-    (16 bytes), ``or_split``, ``path``, ``or_label``, ``label``.
+    """Count rows in one row: all, those that are ``foreign`` (their ids do not match dataset, split and path), and
+    those whose labels are not the numbers of ``names`` (``by_name``) or not their class names (``by_number``).
     """
     counted = map_batches(rows, task=partial(_count_batches, dataset=dataset, names=dict(names)), schema=_COUNTS)
     sums = [F.sum(name).alias(name) for name in ("rows", "foreign", "by_name", "by_number")]
@@ -123,10 +119,8 @@ def _is_number(name: str | None, label: int) -> bool:
 
 
 def is_id_of(image: bytes, /, *, dataset: str, or_split: str, path: str) -> bool:
-    r"""Whether an id matches a dataset, a split folder and a path as in the text columns.
-
-    An escape (``\xff``) is a byte that is not UTF-8, or part of the name.
-    """
+    """Whether an id matches a dataset, a split folder and a path as in the text columns."""
+    # An escape (\xff) is a byte that is not UTF-8, or part of the name.
     readings = [(name, _ESCAPE.sub(_byte, name)) for name in (or_split.encode(), path.encode())]
     return any(image == image_id(dataset, split, name).bytes for split in readings[0] for name in readings[1])
 

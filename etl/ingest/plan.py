@@ -21,8 +21,7 @@ from schemas.tables import (
     defined_columns,
 )
 
-MAX_TTL = 630_720_000
-"""The longest time to live that Cassandra accepts, in seconds: 20 years."""
+MAX_TTL = 630_720_000  # the longest time to live that Cassandra accepts, in seconds: 20 years
 OWN_TABLES = ("classes", "quarantine", "tables", "ingests", "registry")
 """Reserved names of tables in the keyspace of a metadata table."""
 

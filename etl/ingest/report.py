@@ -23,8 +23,7 @@ FORMAT = 1
 _TAKEN = ("written", "already there")
 _ONE_NODE_MB_PER_S = 90.0
 _ONE_NODE_IMAGES_PER_S = 800.0
-LEAST_FOR_RATE = 1_000
-"""The fewest images of a run that shows its rate. In smaller runs, starting takes most of the time."""
+LEAST_FOR_RATE = 1_000  # images; in smaller runs, starting takes most of the time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,10 +175,7 @@ class IngestReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestEstimate:
-    """An estimate of an ingest from its listing. Nothing was written.
-
-    ``seconds`` is an estimate for one node on two cores, shared with the client. More nodes and executors reduce it.
-    """
+    """An estimate of an ingest from its listing. Nothing was written."""
 
     images: int
     bytes: int
@@ -194,8 +190,8 @@ class IngestEstimate:
     already_there: int = 0
     deleted: int = 0
     stale: StaleRows | None = None
-    disk_bytes: int = 0
-    seconds: float = 0.0
+    disk_bytes: int = 0  # of all replicas
+    seconds: float = 0.0  # on one node of two cores, shared with the client
 
     @classmethod
     def of(

@@ -24,36 +24,19 @@ from etl.tables.sequence import Run
 from formats.image_names import HIDDEN
 from schemas.tables import PRUNED
 
-UNCONFIRMED_SHARE = 0.01
-"""The share of a source's rows that may be removed without confirming the number."""
+UNCONFIRMED_SHARE = 0.01  # of a source's rows: so many may be removed without confirming the number
 
 _UNREADABLE = "unreadable"  # the failure may be temporary: its row is not stale
 
 
 def rows_of_source(metadata: DataFrame, /, *, source_name: str, splits: Collection[str]) -> DataFrame:
-    """The metadata rows that an ingest of this source wrote, in these splits.
-
-    Args:
-        metadata: Rows of the metadata table, with `etl.ingest.existing_images.KNOWN`.
-        source_name: The name of the source in rows.
-        splits: The splits (``or_split``) that the ingest listed. Rows in other splits are left out.
-
-    Returns:
-        The rows, with the same columns.
-    """
+    """The rows (of `existing_images.KNOWN`) that an ingest of this source wrote, in these splits."""
     return metadata.where(F.col("source").eqNullSafe(F.lit(source_name)) & F.col("or_split").isin(sorted(splits)))
 
 
 def not_found(rows: DataFrame, /, *, outcomes: DataFrame) -> DataFrame:
-    """The rows whose files an ingest did not find: removed, moved to another class or split, or damaged now.
-
-    Args:
-        rows: Rows of `rows_of_source`.
-        outcomes: The outcome of each file, as rows of `OUTCOMES`.
-
-    Returns:
-        ``id, or_split, path, is_hidden``: whether the file is there, but left out because it is hidden. Rows of files
-        that could not be read at all are left out: the failure may be temporary.
+    """The rows of `rows_of_source` whose files an ingest did not find: removed, moved to another class or split, or
+    damaged now; ``is_hidden`` says whether the file is there, but left out because it is hidden.
     """
     is_taken = F.col("stage").isin(WRITTEN, THERE, DELETED)  # a deletion may have been interrupted
     is_unreadable = F.substring_index("reason", ": ", 1) == _UNREADABLE
@@ -68,13 +51,10 @@ class StaleRows:
     """The number of stale rows of a source, and how many of them were removed."""
 
     rows: int
-    of: int
-    """The number of rows of this source in the splits that the ingest listed."""
+    of: int  # all rows of this source in the splits that the ingest listed
     removed: int = 0
-    hidden: int = 0
-    """The number of stale rows whose files are there, but hidden: an earlier version has ingested them."""
-    is_listed: bool = field(default=False, compare=False)
-    """Whether the job listed these rows."""
+    hidden: int = 0  # stale rows whose files are there, but hidden: an earlier version has ingested them
+    is_listed: bool = field(default=False, compare=False)  # whether the job listed these rows
 
     @property
     def needs_confirmation(self) -> bool:
@@ -117,22 +97,11 @@ class StaleRows:
 
 
 def prune(stale: DataFrame, /, *, control: Control, plan: IngestPlan, run: Run, ingest_id: uuid.UUID) -> int:
-    """Remove stale rows and their images, and record them in the history. Runs Spark.
-
-    Args:
-        stale: Rows of `not_found`; persisted.
-        control: A connection.
-        plan: The ingest that did not find them.
-        run: Its run. Rows that a later run has written stay.
-        ingest_id: Its id.
-
-    Returns:
-        The number of removed images.
-
-    Raises:
-        TableError: Not all were removed.
+    """Remove stale rows (of `not_found`, persisted) and their images, record them in the history, and count them. Runs
+    Spark. Raises `TableError` if not all were removed.
     """
     tables, spark = plan.tables, stale.sparkSession
+    # Rows that a later run has written stay: its clock is later.
     removal = Removal.begin(control, data=tables.data, metadata=tables.metadata, columns=tables.columns, run=run)
     with ExitStack() as stack:
         table = MetadataTable.open(spark, control, tables.metadata, columns=tables.columns)

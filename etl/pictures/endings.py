@@ -22,13 +22,10 @@ _KINDS = {b"\xff\xd8\xff": "a JPEG", b"\x89PNG": "a PNG", b"RIFF": "a WebP", b"G
 
 
 def end_of(format: str, data: bytes) -> int | None:
-    """The byte after the first picture of a file of this format; None if the file ends before.
-
-    For a format or variant whose end is not known, this is the length of the file.
-    """
+    """The byte after the first picture of a file of this format; None if the file ends before."""
     find = _ENDS.get(format)
     try:
-        return find(data) if find else len(data)
+        return find(data) if find else len(data)  # of formats without a known end, all of the file
     except (IndexError, struct.error):
         return None
 

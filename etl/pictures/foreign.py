@@ -54,11 +54,7 @@ def name_of(data: bytes) -> str | None:
 
 
 def raw_name_of(data: bytes) -> str | None:
-    """The name of a camera's raw format that is a TIFF file, such as ``DNG``; None for any other file.
-
-    The first picture of such a file is often a thumbnail, which a decoder of TIFF takes for the photo. A TIFF of
-    another program that says this of its first picture, and has others, is named too.
-    """
+    """The name of a camera's raw format that is a TIFF file, such as ``DNG``; None for any other file."""
     order = {b"II*\0": "<", b"MM\0*": ">"}.get(data[:4])
     if order is None:
         return None
@@ -70,6 +66,8 @@ def raw_name_of(data: bytes) -> str | None:
         return None
     if _DNG in tags:
         return "DNG"
+    # The first picture of such a file is often a thumbnail, which a decoder of TIFF takes for the photo. A TIFF of
+    # another program that says this of its first picture, and has others, is named too.
     is_of_sensor = tags.get(_PHOTOMETRIC) in _OF_A_SENSOR
     if not is_of_sensor and not (tags.get(_KIND, 0) & _THUMBNAIL and (has_more or _PARTS in tags)):
         return None

@@ -23,9 +23,8 @@ _JPEG_PLAIN = frozenset({*range(0xE0, 0xF0), 0xFE, 0xDB, 0xC4, 0xDD})
 
 
 class Look(NamedTuple):
-    """The format of a file, its size in pixels as stored, and its EXIF orientation (1 to 8).
-
-    ``start`` and ``end`` are where its coded pixels start and where the picture ends, in bytes.
+    """The format of a file, its size in pixels as stored, its EXIF orientation (1 to 8), and in bytes where its coded
+    pixels start and where the picture ends.
     """
 
     format: str

@@ -23,22 +23,17 @@ from formats.image_names import EXTENSIONS
 from formats.pictures.decoding import DAMAGE, Mode, check_range, decode_opened
 from formats.pictures.orientation import exif_orientation
 
+# The formats that DALI decodes, by their names in the metadata table.
 FORMATS = ("JPEG", "PNG", "TIFF", "BMP", "WEBP", "JPEG2000", "PNM")
-"""The formats that DALI decodes, by their names in the metadata table."""
-
-MAX_PIXELS = 2 * 89_478_485
-"""An image with more pixels counts as a decompression bomb (Pillow's limit)."""
-
+MAX_PIXELS = 2 * 89_478_485  # an image with more counts as a decompression bomb (Pillow's limit)
 
 _OUR_NAMES = {"MPO": "JPEG", "PPM": "PNM"}  # MPO: a JPEG of a camera that appends a second image
 _OTHERS = ("GIF", "ICO", "PSD", "AVIF", "SGI", "PCX")  # formats that messages name when they are refused
 _PILLOW_NAMES = ("JPEG", "PNG", "TIFF", "BMP", "WEBP", "JPEG2000", "PPM", *_OTHERS)
 _ORIENTATION = 274  # a tag of TIFF
 _STRIPS = ((273, 279), (324, 325))  # TIFF: offsets and lengths of strips, of tiles
-_ROOM = 16_000_000
-_HOLE = bytes(64)
-"""So many zeros are rare in coded pixels, and frequent where a part of a file was never written."""
-
+_ROOM = 16_000_000  # pixels: 64 MB at 4 bytes per pixel, and as much again for each copy
+_HOLE = bytes(64)  # so many zeros are rare in coded pixels, and frequent where a part of a file was never written
 _BLOCKS = 4
 
 # Pillow keeps this many blocks of 16 MB for all threads. If they were freed, the heap of each thread would keep some.
@@ -54,18 +49,13 @@ class RejectedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The header of an image: its format (one of `FORMATS`), and its size in pixels as stored.
+    """The header of an image: its format (one of `FORMATS`), and its size in pixels as stored."""
 
-    ``orientation`` is the EXIF orientation, 1 to 8. ``applied`` is the one that the size and the decoded pixels include
-    already, as Pillow turns TIFF itself. A file that was not checked (``none``) and that cannot be read has the format
-    ``""`` and no size.
-    """
-
-    format: str
+    format: str  # empty, without a size, for a file that was not checked and that cannot be read
     width: int | None
     height: int | None
-    orientation: int = 1
-    applied: int = 1
+    orientation: int = 1  # of EXIF, 1 to 8
+    applied: int = 1  # what the size and the decoded pixels include already, as Pillow turns TIFF itself
 
     @property
     def stored_orientation(self) -> int:
@@ -74,23 +64,16 @@ class Header:
 
 
 def read_header(data: bytes, *, check: Check = "header", is_mask: bool = False) -> Header:
-    """Check a whole file. Raises `RejectedError` if it is not a whole image in one of `FORMATS`.
-
-    Training refuses pixels whose range is not known, so images with such pixels are rejected. A mask may have them.
-
-    With ``header``, the header must be readable, and the file must end as its format ends: padding may follow, and what
-    the file itself announces, such as the other pictures of a camera. Images in doubt are decoded: those with an
-    unusual header, or with a hole of zeros.
-
-    With ``full``, all pixels are decoded (of the first image if there are several), so that damage inside is found as
-    far as a decoder can notice it. Warnings of the JPEG decoder count, and so do the checksums of PNG. With ``none``,
-    only empty files are rejected.
+    """Check a whole file. Raises `RejectedError` if it is not a whole image in one of `FORMATS`; with ``none``, only if
+    it is empty; with ``full``, also for damage that a decoder of all its pixels notices.
     """
     if not data:
         raise RejectedError("empty")
     found = look(data)
     if check == "none":
         return _seen(found) if found else _whatever(data)
+    # The header must be readable, and the file must end as its format ends. Images in doubt are decoded: those with an
+    # unusual header, or with a hole of zeros.
     if found and check == "header" and data.find(_HOLE, found.start, found.end) < 0:
         if found.width * found.height > MAX_PIXELS:
             raise RejectedError("too many pixels", f"{found.width} x {found.height}")
@@ -102,7 +85,7 @@ def read_header(data: bytes, *, check: Check = "header", is_mask: bool = False) 
             raise RejectedError(f"unsupported format {header.format}")
         if header.format == "PNM" and not MAGIC.match(data):
             raise RejectedError("unsupported format PFM")
-        if not is_mask:
+        if not is_mask:  # training refuses pixels whose range is not known; a mask may have them
             with _rejected():
                 check_range(image, format=image.format)
         end = found.end if found else end_of(header.format, data)
@@ -207,8 +190,7 @@ class Room:
                 self._changed.notify()
 
 
-room = Room(_ROOM)
-"""The limit of this process, for all decoding: 64 MB at 4 bytes per pixel, and as much again for each copy."""
+room = Room(_ROOM)  # of this process, for all decoding
 
 
 def _header(image: Image.Image) -> Header:

@@ -26,8 +26,7 @@ from etl.pictures.recode import framed
 from formats.pictures.decoding import DAMAGE
 from formats.pictures.turning import turned
 
-UNKNOWN_FRAME = "mask of unknown frame"
-"""The reason of a mask that fits its image both as stored and upright."""
+UNKNOWN_FRAME = "mask of unknown frame"  # it fits its image both as stored and upright
 
 _MODES = ("1", "L", "P", "I;16", "I;16B", "I", "RGB", "RGBA", "LA")
 _DEEP = ";16"
@@ -43,33 +42,19 @@ class Mask(NamedTuple):
 
 
 def upright_mask(data: bytes, image: Header, recode: Recode, *, check: Check = "header") -> Mask:
-    """Check the mask of an image, and turn, scale and crop it like its image if necessary.
-
-    Values are kept: pixels are selected, never interpolated. A mask that needs no change keeps its bytes; any other
-    becomes a PNG, whose text says how it was turned. With the check ``none``, masks of other sizes are accepted.
-
-    Args:
-        data: The mask file.
-        image: The header of the image as stored.
-        recode: How the image is converted, and in which frame masks are.
-        check: How the mask is checked.
-
-    Returns:
-        The mask.
-
-    Raises:
-        RejectedError: The mask cannot be read, has another size than the image, may be in either frame, or has pixels
-            that PNG does not support.
+    """Check the mask of an image, and turn, scale and crop it like its image if necessary. Raises `RejectedError` if it
+    cannot be read, has another size than the image, may be in either frame, or has pixels that PNG does not support.
     """
     with of_mask():
         header = read_header(data, check=check, is_mask=True)
     turn = _turn(header, image, frame=recode.mask_frame, is_lenient=check == "none" and not recode.changes)
-    if turn == header.stored_orientation == 1 and not recode.changes:
+    if turn == header.stored_orientation == 1 and not recode.changes:  # it keeps its bytes; any other becomes a PNG
         return Mask(data, header, is_turned=False)
     with of_mask(), open_picture(data) as mask, room(mask):
         decode(mask)
         if mask.mode not in _MODES or _loses_bits(mask):
             raise RejectedError(f"its pixels are {mask.mode}, which PNG cannot hold")
+        # Values are kept: pixels are selected, never interpolated.
         picture = framed(turned(turned(mask, header.orientation), turn), recode, Image.Resampling.NEAREST)
         kept = {name: mask.info[name] for name in ("transparency",) if name in mask.info}
         picture.info = {}

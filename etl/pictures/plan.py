@@ -3,22 +3,18 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-Check = Literal["header", "full", "none"]
-"""How images are checked: header and end, all pixels, or not at all."""
+Check = Literal["header", "full", "none"]  # how images are checked: header and end, all pixels, or not at all
 
 MaskFrame = Literal["stored", "upright"]
 """What masks were drawn on: the pixels as the image's file stores them, or as its EXIF orientation turns them."""
 
-MASK_FRAME = "mask-frame="
-"""The option of it in the name of a source."""
+MASK_FRAME = "mask-frame="  # the option of it in the name of a source
 
 Target = Literal["UNCHANGED", "JPEG", "PNG", "TIFF", "WEBP"]
 TARGETS: tuple[Target, ...] = get_args(Target)
-MAX_SIDES = {"JPEG": 65_500, "WEBP": 16_383}
-"""The largest width and height of formats that have one, in pixels."""
+MAX_SIDES = {"JPEG": 65_500, "WEBP": 16_383}  # the largest width and height of formats that have one, in pixels
 
-LOSSY = ("JPEG", "WEBP")
-"""Formats that have a quality."""
+LOSSY = ("JPEG", "WEBP")  # formats that have a quality
 
 EXTENSIONS = {
     "JPEG": "jpg",

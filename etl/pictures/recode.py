@@ -22,16 +22,11 @@ from etl.pictures.plan import LOSSY, MAX_SIDES, Recode
 from formats.pictures.decoding import DAMAGE
 
 _OPTIONS: dict[str, dict[str, Any]] = {"JPEG": {}, "PNG": {}, "TIFF": {"compression": "tiff_lzw"}, "WEBP": {}}
-_GAP = 2.0
-"""How much larger than the target an image is decoded, or averaged, before the filter runs."""
+_GAP = 2.0  # how much larger than the target an image is decoded, or averaged, before the filter runs
 
 
 def convert(data: bytes, recode: Recode) -> tuple[bytes, Header]:
-    """Convert an image file, upright and in RGB. Raises `RejectedError` if it cannot be decoded or written.
-
-    The pixels are those that training sees (`formats.pictures.decoding`): the first image of several, transparency
-    dropped. A color profile is kept if the image was RGB already.
-    """
+    """Convert an image file, upright and in RGB. Raises `RejectedError` if it cannot be decoded or written."""
     header = read_header(data, check="none")
     if not recode.changes:
         return data, header
@@ -41,6 +36,7 @@ def convert(data: bytes, recode: Recode) -> tuple[bytes, Header]:
             least = tuple(int(_GAP * side) for side in scaled)
             image.draft(None, (least[0], least[1]) if header.orientation < 5 else (least[1], least[0]))
         with room(image):
+            # A color profile is kept if the image was RGB already; the pixels are those that training sees.
             profile = image.info.get("icc_profile") if image.mode == "RGB" else None
             picture = decode_as(image, data, "RGB")
             try:

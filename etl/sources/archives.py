@@ -22,7 +22,7 @@ _REMOTE_BLOCK = 4 << 20
 _CHUNK = 256 << 10
 _PIECE = 1 << 20
 _SMALLEST = 512
-_KEPT = 16 << 20
+_KEPT = 16 << 20  # the decompressed bytes that late readers may still ask for
 
 
 def place_of(address: str) -> bytes:
@@ -131,16 +131,11 @@ class RangedBytes:
 
 
 class GzipBytes:
-    """The contents of a gzip file, decompressed sequentially. The last 16 MiB are kept for late readers.
-
-    Several gzip streams in a file are read as one. If the file is truncated or damaged, the contents end there, and
-    ``fault`` says why.
-    """
+    """The contents of a gzip file, decompressed sequentially. If it is damaged, they end there; ``fault`` says why."""
 
     def __init__(self, read: Callable[[int], bytes | None]) -> None:
         self.fault: str | None = None
-        self.start = 0
-        """The offset of the first byte that can still be read."""
+        self.start = 0  # the offset of the first byte that can still be read
         self._read, self._end = read, 0
         self._pieces: deque[bytes] = deque()
         self._inflate, self._input = zlib.decompressobj(wbits=31), b""
@@ -170,7 +165,7 @@ class GzipBytes:
         """Decompress one more piece; False at the end."""
         while self.fault is None:
             data = self._input or self._read(_CHUNK) or b""
-            if self._inflate.eof:  # another stream may follow, or padding
+            if self._inflate.eof:  # another stream may follow, which continues the contents, or padding
                 self._input = data.lstrip(b"\0")
                 if not data:
                     return False

@@ -44,11 +44,7 @@ def list_parquet(
     class_names: ClassNames | None = None,
 ) -> Listing:
     """List the images in a Parquet file, or in all Parquet files below a folder. Row groups are read in parallel.
-
-    Without a path column, the path of an image is ``FILE/ROW``: the name of its file below the folder, without
-    ``.parquet``, and the number of its row in the file, from 0. ``bare`` does not read the images; its ``bytes`` are
-    means of row groups. If the schema has the names of the classes (a ``ClassLabel`` of `datasets`), they replace the
-    numbers unless ``class_names`` is "number". Raises `SourceError` if there are no such files or columns.
+    Raises `SourceError` if there are no such files or columns.
     """
     folder, files = _parquet_files(spark, address)
     storage = driver_storage(spark, folder)
@@ -65,14 +61,17 @@ def list_parquet(
         others=(label_column, group_column),
     )
     _check_label(schema, label_column, place=address)
+    # Names of classes in the schema (a `ClassLabel` of `datasets`) replace the numbers.
     if class_names != "number":
         columns = replace(columns, order=class_label_names(schema, label_column))
     tasks = 4 * spark.sparkContext.defaultParallelism
     groups = map_items(spark, files, task=partial(list_groups, folder=folder, column=columns.data), schema=GROUPS)
     groups = groups.repartition(tasks, "file", "number")
     read = partial(read_groups, folder=folder, columns=columns, dataset=dataset, or_split=or_split)
+    # Without the images, sizes are means of row groups.
     bare = map_batches(groups, task=partial(read, with_data=False), schema=ENTRIES)
     entries = map_batches(groups, task=partial(read, with_data=True), schema=ENTRIES + DATA)
+    # Without a path column, paths are FILE/ROW, which are unique: the file without `.parquet`, rows counted from 0.
     listing = _listing(entries, bare) if columns.path else Listing(entries=entries, bare=bare)
     return replace(listing, classes=frozenset(columns.order), order=columns.order)
 
@@ -93,9 +92,8 @@ def list_table(
     label_column: str | None = None,
     group_column: str | None = None,
 ) -> Listing:
-    """List the images in a table of the Spark catalog. It needs a path column, because rows have no numbers.
-
-    ``bare`` does not read the images; its ``bytes`` are the mean of a few. Raises `SourceError`.
+    """List the images in a table of the Spark catalog. It needs a path column, because rows have no numbers. Raises
+    `SourceError`.
     """
     try:
         table = spark.table(name)
@@ -132,6 +130,7 @@ def list_table(
         "label_offset": null.cast("long"),
         "label_bytes": null.cast("long"),
     }
+    # The entries without the images have the mean size of a few.
     mean = table.limit(_SAMPLE_ROWS).agg(F.avg(F.octet_length(data))).first()
     mean_bytes = int(mean[0] or 0) if mean else 0
     named = [column.alias(alias) for alias, column in fixed.items()]

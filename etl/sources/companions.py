@@ -12,18 +12,15 @@ from pyspark.sql import functions as F
 
 from etl.pictures.images import RejectedError
 
-MAX_LABELS = 65_536
-"""The most numbers in an array of labels."""
+MAX_LABELS = 65_536  # the most numbers in an array of labels
 
 _INT32 = np.iinfo(np.int32)
 _SHOWN = 80
 
 
 def attach(entries: DataFrame, *, companions: DataFrame, what: str) -> DataFrame:
-    """Add to each image the companion with the same split and name without extension; both are rows of `ENTRIES`.
-
-    ``what`` is ``mask`` or ``array``. An image with none, with two, or with an unreadable companion is rejected for
-    this reason; an image that has a reason already keeps it.
+    """Add to each image the companion (a ``mask`` or an ``array``) with the same split and name without extension; both
+    are rows of `ENTRIES`. An image with none, with two, or with an unreadable one is rejected.
     """
     found = companions.groupBy(F.col("or_split").alias("_split"), _stem().alias("_stem")).agg(
         F.count("*").alias("_count"),
@@ -40,7 +37,7 @@ def attach(entries: DataFrame, *, companions: DataFrame, what: str) -> DataFrame
         "label_place": F.when(good, F.col("_found.place")),
         "label_offset": F.when(good, F.col("_found.offset")),
         "label_bytes": F.when(good, F.col("_found.bytes")),
-        "reason": F.coalesce("reason", reason),
+        "reason": F.coalesce("reason", reason),  # an image that has a reason already keeps it
     }
     return entries.join(found, on=same, how="left").select(_replaced(entries.columns, changed))
 
@@ -59,10 +56,8 @@ def split_arrays(entries: DataFrame) -> tuple[DataFrame, DataFrame]:
 
 
 def read_array(data: bytes) -> list[int]:
-    """Parse an array of labels from the bytes of an ``.npy`` file: zeros and ones, or class numbers.
-
-    The array has one row or one column of at most `MAX_LABELS` integers, integral floats or booleans, within 32 bits.
-    Raises `RejectedError` for anything else. Nothing in the file is executed.
+    """Parse an ``.npy`` file: one row or column of at most `MAX_LABELS` integers, integral floats or booleans, within
+    32 bits. Raises `RejectedError` for anything else. Nothing in the file is executed.
     """
     file = io.BytesIO(data)
     try:

@@ -17,7 +17,6 @@ from etl.batches import arrow_schema, batch_of
 _BATCH_ROWS = 1000
 
 NO_CLASS_FOLDERS = "Without class folders, set --labels FILE, or --label-type none."
-"""What to do if all files are."""
 
 ENTRIES = (
     "id BINARY NOT NULL, or_split BINARY NOT NULL, path BINARY NOT NULL, or_label STRING, group_id STRING, "
@@ -30,50 +29,36 @@ ARROW_ENTRIES = arrow_schema(ENTRIES)
 
 
 class Entry(NamedTuple):
-    """One image of a source.
-
-    ``path`` is the name of the image within its split, from which its id is computed. ``or_label`` is its class name,
-    if the source has one. ``place`` is the absolute path of a local file or a full address (``s3://bucket/key``). The
-    image is the whole file if ``offset`` is None, else the ``size`` bytes from ``offset``. ``label_place`` locates the
-    mask or array of the image in the same way. An entry with a ``reason`` (``kind`` or ``kind: detail``) is rejected.
-    ``data`` has the image bytes if the listing has read them.
-    """
+    """One image of a source."""
 
     id: bytes
     or_split: bytes
-    path: bytes
-    or_label: str | None
+    path: bytes  # within its split; the id is computed from it
+    or_label: str | None  # the name of its class
     group_id: str | None
-    place: bytes
-    offset: int | None
+    place: bytes  # the absolute path of a local file, or a full address (s3://bucket/key)
+    offset: int | None  # None: the whole file is the image
     size: int
-    label_place: bytes | None = None
+    label_place: bytes | None = None  # of its mask or array, in the same way
     label_offset: int | None = None
     label_size: int | None = None
-    reason: str | None = None
-    data: bytes | None = None
+    reason: str | None = None  # why it is rejected: `kind` or `kind: detail`
+    data: bytes | None = None  # the bytes of the image, if the listing has read them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """The result of listing a source.
+    """The result of listing a source."""
 
-    ``entries`` are in no order; each id occurs once. ``classes`` has class names without entries (empty class folders).
-    ``order`` has the class names by their numbers, if the source has such names.
-    ``access`` is how places can be read: at ``random``; in several tasks, best in the order of (place, offset)
-    (``sequential``); or only in that order, by one task per place (``stream``). ``bare`` has the entries without
-    ``data``, if they can be listed without reading it; their ``bytes`` are estimates. ``not_taken`` counts ignored
-    files: rows (kind, files), possibly several per kind. ``has_archives`` is True if the first parts of paths are
-    archives in the source, not folders.
-    """
-
-    entries: DataFrame
-    bare: DataFrame | None = None
-    not_taken: DataFrame | None = None
-    classes: frozenset[str] = frozenset()
-    order: tuple[str, ...] = ()
+    entries: DataFrame  # in no order; each id occurs once
+    bare: DataFrame | None = None  # the entries without `data`, if they need no reading of it; `bytes` are estimates
+    not_taken: DataFrame | None = None  # the numbers of ignored files, as rows (kind, files); a kind may have several
+    classes: frozenset[str] = frozenset()  # the class names without entries: empty class folders
+    order: tuple[str, ...] = ()  # the class names by their numbers, if the source has such names
+    # How places can be read: in any order; in several tasks, best in the order of (place, offset) ("sequential"); or
+    # only in that order, by one task per place ("stream").
     access: Literal["random", "sequential", "stream"] = "random"
-    has_archives: bool = False
+    has_archives: bool = False  # whether the first parts of paths are archives in the source, not folders
 
     @property
     def has_data(self) -> bool:

@@ -25,14 +25,12 @@ _NO_CLASSES = "and --labels FILE for the classes, or --label-type none for no la
 def check_class_level(
     entries: DataFrame, *, tops: Mapping[str, tuple[int, int]], listing: Listing, plan: SourcePlan
 ) -> None:
-    """Raise `SourceError`, with the most likely interpretations, if the topmost folders are probably not the classes.
-
-    ``entries`` is the listing, persisted. ``tops`` has its files by topmost folder, and how many are in deeper folders.
-    Spark counts all folders only if ``tops`` gives a reason to.
+    """Raise `SourceError`, with the most likely interpretations, if the topmost folders are probably not the classes;
+    ``tops`` has the files of each, and how many of them are deeper.
     """
     if not plan.by_folder or plan.class_level == "top" or not is_possible(tops):
         return
-    counts = _counted(entries)
+    counts = _counted(entries)  # a job of Spark, only if `tops` gives a reason
     merged: Counter[str] = Counter()
     for (_, folder), count in counts.items():
         merged[folder] += count

@@ -28,8 +28,7 @@ class Leftovers:
     """Labels, masks or arrays without an image."""
 
     what: str
-    names: DataFrame
-    """One text column, ``name``."""
+    names: DataFrame  # one text column, `name`
 
     def describe(self) -> str | None:
         """One line with their number and the first few, or None if there are none. Runs Spark."""
@@ -42,25 +41,18 @@ class Leftovers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedSource:
-    """A listed source: its images, labels without an image, and the rows of a label file.
-
-    A label file has ``lines`` without names, or ``rows`` with names, which are compared ``by_stem`` or with extensions.
-    ``labels`` is its name. ``remarks`` are lines for the report.
-    """
+    """A listed source: its images, labels without an image, and the rows of a label file."""
 
     listing: Listing
     leftovers: Sequence[Leftovers] = ()
-    lines: DataFrame | None = None
-    rows: DataFrame | None = None
-    by_stem: bool = False
-    labels: str = ""
-    remarks: tuple[str, ...] = ()
+    lines: DataFrame | None = None  # of a label file without names
+    rows: DataFrame | None = None  # of a label file with names
+    by_stem: bool = False  # whether names are compared without extensions
+    labels: str = ""  # the name of the label file
+    remarks: tuple[str, ...] = ()  # lines for the report
 
     def check(self, entries: DataFrame) -> None:
-        """Raise `SourceError` if the numbers of lines and files differ, or if no row matches an image. Runs Spark.
-
-        ``entries`` is the listing, persisted.
-        """
+        """Raise `SourceError` if the numbers of lines and files differ, or if no row matches an image. Runs Spark."""
         if self.lines is not None:
             check_lines(entries, lines=self.lines, name=self.labels)
         if self.rows is not None:
@@ -89,10 +81,8 @@ def list_source(
     dataset: str,
     keep: Callable[[DataFrame], DataFrame] = lambda frame: frame,
 ) -> ListedSource:
-    """List a source with its labels, masks or arrays.
-
-    ``keep`` persists DataFrames that are used several times: listings that are joined with something. Raises
-    `SourceError` if the source cannot be listed, possibly later, when the listing is computed.
+    """List a source with its labels, masks or arrays; ``keep`` persists what is used several times. Raises
+    `SourceError` if it cannot be listed, possibly later, when the listing is computed.
     """
     listing = _list_images(spark, plan, dataset=dataset, keep=keep)
     entries, leftovers, lines, rows, by_stem = listing.entries, [], None, None, False

@@ -28,16 +28,13 @@ _BUFFER = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """The columns of a table: names, and dotted names for fields of the image column.
-
-    ``order`` has the names of the classes of which the label column has the numbers.
-    """
+    """The columns of a table: names, and dotted names for fields of the image column."""
 
     data: str
     path: str | None
     label: str | None = None
     group: str | None = None
-    order: tuple[str, ...] = ()
+    order: tuple[str, ...] = ()  # the names of the classes of which the label column has the numbers
 
     def named(self, *, with_data: bool) -> list[str]:
         """The names of all columns to read."""

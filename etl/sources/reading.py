@@ -17,19 +17,13 @@ from etl.sources.entries import text
 from formats.errors import StorageError
 from formats.stores.storage import Storage
 
-MAX_BYTES = 256 << 20
-"""No server accepts a row of this size (it exceeds a frame of the protocol), so the file is not read."""
+MAX_BYTES = 256 << 20  # no server accepts a row of this size: it exceeds a frame of the protocol
 
-_OPEN_ARCHIVES = 16
+_OPEN_ARCHIVES = 16  # local ones, which stay open between ranges
 
 
 class Reader:
-    """Reads the bytes of entries. A task has one reader, and closes it with ``with`` when no thread reads any more.
-
-    A few local archives stay open between ranges. Compressed archives are decompressed once, sequentially: request
-    ranges roughly in the order of their offsets, or the archive is read again. ``storage_at`` returns the storage of an
-    address.
-    """
+    """Reads the bytes of entries, for the threads of a task."""
 
     def __init__(self, *, storage_at: Callable[[str], Storage] = executor_storage) -> None:
         self._storage_at = storage_at
@@ -55,10 +49,8 @@ class Reader:
             self._streams.clear()
 
     def read(self, place: bytes, offset: int | None, size: int) -> bytes:
-        """Read a whole file, or ``size`` bytes from ``offset``.
-
-        Raises `RejectedError` (``unreadable``, ``not a regular file``, ``too large``, ``truncated``) for errors of this
-        image, and `SourceError` if a storage does not answer. Pipes never block.
+        """Read a whole file, or ``size`` bytes from ``offset``. Raises `RejectedError` (``unreadable``, ``not a regular
+        file``, ``too large``, ``truncated``) for errors of this image, and `SourceError` if a storage does not answer.
         """
         if size > MAX_BYTES:
             raise RejectedError("too large", f"{size} bytes")
@@ -139,6 +131,8 @@ class _Descriptor:
 
 class _Stream:
     """A compressed archive, open at the last offset. Of waiting threads, the one with the smallest offset is next."""
+
+    # It is decompressed once, if ranges are requested roughly in the order of their offsets; otherwise again.
 
     def __init__(self, open_file: Callable[[ExitStack], Callable[[int], bytes | None]]) -> None:
         self._open_file = open_file

@@ -10,13 +10,12 @@ from typing import NamedTuple, Protocol
 from formats.tar_headers import BLOCK, NoEndError, TarError, headers
 
 _PIECE, _LARGEST_PIECE = 4 << 10, 1 << 20
-MAX_BODY = 1 << 20
-"""The largest body that is read with the headers."""
+MAX_BODY = 1 << 20  # the largest body that is read with the headers
 
 CUT = "truncated: the archive ends inside it"
 TWICE = "twice: a later member has this name"
+# The kinds of reasons that are about an archive. They mean that it may have more images than are listed.
 FAULTS = ("truncated", "damaged", "unread", "twice", "not a tar")
-"""The kinds of reasons that are about an archive. They mean that it may have more images than are listed."""
 
 _UNSUPPORTED = {"sparse file": "unsupported: sparse", "other": "unsupported: a tar entry of type {!r}"}
 
@@ -24,8 +23,7 @@ _UNSUPPORTED = {"sparse file": "unsupported: sparse", "other": "unsupported: a t
 class Archive(Protocol):
     """The uncompressed bytes of an archive."""
 
-    fault: str | None
-    """The reason why the bytes end, unless they end properly."""
+    fault: str | None  # why the bytes end, unless they end properly
 
     def read(self, offset: int, length: int) -> bytes:
         """Read ``length`` bytes from ``offset``, fewer at the end of the archive. Offsets increase."""
@@ -35,17 +33,13 @@ class Archive(Protocol):
 
 
 class Member(NamedTuple):
-    """A member of an archive that is not a folder.
+    """A member of an archive that is not a folder: its ``size`` bytes begin at ``offset``."""
 
-    Its ``size`` bytes begin at ``offset``. ``reason`` (``kind: detail``) is why it cannot be used. For an error between
-    or after members, the name is ``@`` and the offset in bytes. ``body`` has the contents, if requested.
-    """
-
-    name: bytes
+    name: bytes  # `@` and the offset for an error between or after members
     offset: int
     size: int
-    reason: str | None = None
-    body: bytes | None = None
+    reason: str | None = None  # why it cannot be used: `kind: detail`
+    body: bytes | None = None  # the contents, if requested
 
 
 class NotATarError(ValueError):
@@ -55,9 +49,8 @@ class NotATarError(ValueError):
 def members(
     archive: Archive, *, start: int = 0, end: int | None = None, wanted: Callable[[bytes], bool] | None = None
 ) -> Iterator[Member]:
-    """The members of the archive that begins at ``start``, in order; those ``wanted`` with their bodies.
-
-    The archive ends at its end mark, or at ``end``. Raises `NotATarError` if it does not begin with a header.
+    """The members of the archive that begins at ``start``, in order, up to its end mark or ``end``; those ``wanted``
+    with their bodies. Raises `NotATarError` if it does not begin with a header.
     """
 
     last = start
@@ -78,9 +71,8 @@ def members(
             elif header.kind != "folder":
                 reason = _UNSUPPORTED.get(header.kind, "").format(header.type.decode("latin-1")) or None
                 wants = wanted is not None and reason is None and size <= MAX_BODY and wanted(name)
-                own = (
-                    read(body, size) if wants else None
-                )  # before checking the end: some archives can only be read forward
+                # before checking the end: some archives can only be read forward
+                own = read(body, size) if wants else None
                 if not reaches(body + size):
                     yield Member(name, body, size, CUT)
                     return

@@ -27,10 +27,7 @@ _TAR = b".tar"
 
 
 def is_tar_of_tars(address: str, *, root: bytes = b"", storage_at: Callable[[str], Storage] = Storage) -> bool:
-    """Whether the first file in an archive, below ``root``, is a tar.
-
-    Raises `SourceError` if there is no archive.
-    """
+    """Whether the first file in an archive, below ``root``, is a tar. Raises `SourceError` if there is no archive."""
     with open_archive(place_of(address), storage_at) as archive:
         found = _checked(archive, place_of(address))
         first = next((one for one in found if not root or plain(one.name).startswith(root + b"/")), None)
@@ -47,12 +44,8 @@ def list_tar(
     or_split: bytes,
     by_folder: bool,
 ) -> Listing:
-    """List the files in a ``.tar``, ``.tar.gz`` or ``.tgz`` in one task, in the order of the archive.
-
-    Paths are the names of members. With a ``root``, only files below this folder count, and names are relative to it.
-    With ``splits``, only files below these folders count, and names are relative to them (without splits, or with an
-    empty one, all files have the split ``or_split``). With ``by_folder``, each file must be in a folder, its class.
-    Raises `SourceError` if there is no tar.
+    """List the files in a ``.tar``, ``.tar.gz`` or ``.tgz`` in one task, in the order of the archive: those below
+    ``root`` and ``splits``, if given, with names relative to these. Raises `SourceError` if there is no tar.
     """
     is_tar_of_tars(address, storage_at=partial(driver_storage, spark))  # fails early if the archive cannot be read
     place = place_of(address)
@@ -111,9 +104,8 @@ def chosen_folders(root: bytes, splits: Sequence[bytes], or_split: bytes) -> dic
 def _split_up(
     found: Iterable[Member], folders: Mapping[bytes, bytes], or_split: bytes, place: bytes
 ) -> Iterator[tuple[bytes, Member]]:
-    """Members with their splits and paths, without members outside of ``folders`` (see `chosen_folders`).
-
-    Raises `SourceError` after the last member if a folder has none, unless the archive is truncated.
+    """Members with their splits and paths, without members outside of ``folders`` (see `chosen_folders`). Raises
+    `SourceError` after the last member if a folder has none, unless the archive is truncated.
     """
     starts = [(folder + b"/", split) for folder, split in folders.items()]
     missing, others, whole = set(folders), set[bytes](), True
@@ -156,10 +148,7 @@ def _entries(found: Iterable[tuple[bytes, Member]], place: bytes, dataset: str, 
 
 
 def once(entries: Iterator[Entry], *, dataset: str) -> Iterator[pa.RecordBatch]:
-    """The batches of all entries of an archive, each id once, with its last entry.
-
-    The other entries of an id get a name of their own, with their offset, and the reason `TWICE`.
-    """
+    """The batches of all entries of an archive: the last one of each id, and the others by a name with their offset."""
     batches = list(entry_batches(entries))  # as Arrow a million of them take 200 MB
     if not batches:
         return
@@ -194,11 +183,8 @@ def list_tar_of_tars(
     splits: Sequence[bytes] = (),
     or_split: bytes,
 ) -> Listing:
-    """List the files in the tars of a tar. The driver finds the inner tars, and executors list several at once.
-
-    A path is ``inner-stem/member``, and the inner stem is the class. ``root`` and ``splits`` are folders of the outer
-    archive, as in `list_tar`. Raises `SourceError` if there is no such archive, or if two inner archives of a split
-    have the same stem.
+    """List the files in the tars of a tar: the driver finds the inner tars, and executors list several at once. Raises
+    `SourceError` if there is no such archive, or if two inner archives of a split have the same stem.
     """
     place = place_of(address)
     if is_compressed(place):

@@ -24,8 +24,7 @@ from formats.stores.storage import Storage
 from schemas.identity import image_ids
 
 _BELOW, _LOOSE, _WHOLE = "below", "loose", "whole"
-_LOOKED_AT = 20_000
-"""The number of objects of an S3 prefix that the driver examines to find its folders."""
+_LOOKED_AT = 20_000  # objects of an S3 prefix that the driver examines to find its folders
 
 
 class ListedFile(NamedTuple):
@@ -39,12 +38,8 @@ class ListedFile(NamedTuple):
 def list_tree(
     spark: SparkSession, address: str, *, dataset: str, splits: Sequence[bytes], or_split: bytes, by_folder: bool
 ) -> Listing:
-    """List all files of a local or remote tree.
-
-    ``splits`` are split folders, or ``[b""]`` for none; then the split of all images is ``or_split``. With
-    ``by_folder``, the first folder of a path is the class of the image, and files outside of these folders are
-    rejected; otherwise files at any depth are listed. Raises `SourceError` if there are no files or no class folders,
-    possibly later, in a task on a machine that does not see the driver's files.
+    """List all files of a local or remote tree, below split folders (``[b""]`` for none). Raises `SourceError` if there
+    are no files or no class folders, possibly later, in a task on a machine that does not see the driver's files.
     """
     local = local_path(address)
     tree = LocalTree(local) if local else StoredTree(address, driver_storage(spark, address))
@@ -58,7 +53,7 @@ def list_tree(
             classes.update(text(name) for name in folders or () if not is_hidden(name))
         elif not folders and not others:
             raise SourceError(f"Wanted images in {tree.name(split)}. Found: nothing there.")
-        if folders is None:
+        if folders is None:  # so many objects that one task lists all of them
             places.append((split, b"", _WHOLE))
         else:
             places += [(split, folder, _BELOW) for folder in folders]
@@ -196,9 +191,8 @@ class StoredTree:
         return os.fsencode(f"{self._address}/") + (split + b"/" if split else b"")
 
     def top(self, split: bytes, *, limit: int | None) -> tuple[list[bytes] | None, bool]:
-        """The direct subfolders of a split, and whether there are also files.
-
-        The folders are None if there are more than ``limit`` objects; then one task must list all of them.
+        """The direct subfolders of a split, and whether there are also files; None if there are more than ``limit``
+        objects.
         """
         others = False
         folders = []
@@ -266,7 +260,6 @@ def loose_files(base: bytes) -> Iterator[ListedFile]:
 
 def walk(base: bytes, folder: bytes) -> Iterator[ListedFile]:
     """Every file at any depth below ``base/folder``, with folders in name order. Links are followed, except loops.
-
     Raises `SourceError` if the folder is missing: then this machine does not see the driver's files.
     """
     try:

@@ -47,10 +47,8 @@ _OTHER_KINDS = "other names"
 
 
 def expand(pattern: str, *, storage_at: Callable[[str], Storage] = Storage) -> list[str]:
-    """List the shards of a folder, a glob in the last part (``*.tar``) or braces (``{00..46}``, ``{a,b}``).
-
-    Such characters in the name of a local file or folder that exists stand for themselves. The shards are in the order
-    of their names, or in the order of the braces. Raises `SourceError` if there are none.
+    """List the shards of a folder, a glob in the last part (``*.tar``) or braces (``{00..46}``, ``{a,b}``), in the
+    order of their names or of the braces. Raises `SourceError` if there are none.
     """
     found = [shard for one in _expand_braces(pattern) for shard in _expand_one(one, storage_at)]
     if not found:
@@ -60,7 +58,7 @@ def expand(pattern: str, *, storage_at: Callable[[str], Storage] = Storage) -> l
 
 def _expand_braces(pattern: str) -> list[str]:
     """Expand braces. The numbers of a range have the width of the first one."""
-    at = _literal(pattern)
+    at = _literal(pattern)  # such characters in the name of a file or folder that exists stand for themselves
     done = [pattern[:at]]
     for braces in _BRACES.finditer(pattern, at):
         if span := _RANGE.fullmatch(braces[1]):
@@ -131,13 +129,8 @@ def list_shards(
     has_classes: bool = True,
     keep: Callable[[DataFrame], DataFrame] = lambda frame: frame,
 ) -> Listing:
-    """List the images of shards, several shards at once.
-
-    A path is ``shard-stem/member``. Labels are the text of a sample's label member. With ``has_companions``, an image
-    gets the array of its sample, or else the mask (with ``masks``, the mask or else the array). With ``has_classes``,
-    an image whose label cannot be read is rejected. ``keep`` persists the listing, from which both images and ignored
-    members are taken. Raises `SourceError` if local shards are missing, or
-    if two shards have the same stem.
+    """List the images of shards, several shards at once. A path is ``shard-stem/member``, and labels are the text of a
+    sample's label member. Raises `SourceError` if local shards are missing, or if two have the same stem.
     """
     places = [place_of(address) for address in addresses]
     stems: dict[bytes, bytes] = {}
@@ -159,6 +152,7 @@ def list_shards(
         has_companions=has_companions,
         has_classes=has_classes,
     )
+    # kept: both images and ignored members are taken from it
     listed = keep(map_items(spark, list(stems.values()), task=list_batches, schema=ENTRIES))
     is_image = ~F.col("reason").eqNullSafe(F.lit(_NOT_TAKEN))
     others = listed.where(~is_image).select(F.col("path").cast("string").alias("kind"), F.col("bytes").alias("files"))
@@ -277,6 +271,7 @@ def _sample_entries(sample: Sequence[Member], entry: Callable[..., Entry], read:
     if images:
         arrays = [member for member in others if _parts(member)[-1] == b"npy"]
         pictures = [member for member in others if _is_mask(member)]
+        # masks before arrays if labels are masks
         companions = (pictures + arrays if read.masks else arrays + pictures)[: read.has_companions]
         try:
             label, label_member = _label(others)

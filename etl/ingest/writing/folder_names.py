@@ -24,14 +24,11 @@ def label_folder(label: str) -> str:
 
 
 def with_ending(path: str, ending: str, *, format: str, is_strict: bool = False) -> str:
-    """The name of an image that was converted to ``format``, whose files end with ``ending`` (``.jpg``).
-
-    ``a.jpg`` is unchanged, and so is ``a.JPEG`` unless ``is_strict``. The ending is appended to that of another format
-    (``a.png.jpg``), and after an additional dot if a name has none (``a..jpg``). A name that looks as if it had been
-    changed already is changed again, so that ``a.png`` and ``a.png.jpg`` remain two files.
-    """
+    """The name of an image that was converted to ``format``, whose files end with ``ending`` (``.jpg``)."""
     if not ending:
         return path
+    # a.jpg is unchanged, and so is a.JPEG unless `is_strict`; a.png becomes a.png.jpg; a name without a dot, a..jpg. A
+    # name that looks as if it had been changed is changed again, so that a.png and a.png.jpg remain two files.
     folder, slash, name = path.rpartition("/")
 
     def is_foreign(name: str) -> bool:

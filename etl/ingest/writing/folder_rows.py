@@ -28,8 +28,7 @@ from formats.image_names import EXTENSIONS as FORMATS_BY_EXTENSION
 from formats.stores.storage import Storage
 from schemas.tables import LabelType
 
-REJECTED = "rejected.csv"
-"""The list of rejected files, in the target folder."""
+REJECTED = "rejected.csv"  # the list of rejected files, in the target folder
 
 IMAGES, MASKS, ARRAYS = "images", "masks", "arrays"
 _OF_THE_NAME = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EINVAL)
@@ -38,15 +37,11 @@ _NOTHING = (None, None, "")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderTarget:
-    """A folder that images are written to as ``SPLIT/PATH``.
-
-    A path starts with the class, even if the class comes from a label file. If images have masks or arrays, there are
-    two trees with the same names: ``images``, and ``masks`` or ``arrays``.
-    """
+    """A folder that images are written to as ``SPLIT/PATH``, where paths start with the class."""
 
     address: str
-    label_type: LabelType
-    by_folder: bool
+    label_type: LabelType  # of arrays and masks: then there are two trees, `images` and `arrays` or `masks`
+    by_folder: bool  # whether paths have the class already; otherwise it comes from a label file
     recode: Recode
     overwrite: bool = False
 
@@ -71,15 +66,13 @@ class FolderTarget:
         return f"{exact_text(entry.or_split)}/{path}" if entry.or_split else path
 
     def companions(self, entry: Entry) -> list[str]:
-        """The names that an image's mask or array may have in the folder; none if it has neither.
-
-        A mask keeps the extension of its file if that fits its format, which is known when it is written.
-        """
+        """The names that an image's mask or array may have in the folder; none if it has neither."""
         if self.label_type not in ("blob", "multi") or entry.label_place is None:
             return []
         if self.label_type == "multi":
             return [f"{ARRAYS}/{with_extension(self.name(entry), '.npy')}"]
         is_own_file = entry.label_offset is None  # otherwise the path is that of an archive
+        # A mask keeps the extension of its file if that fits its format, which is known when it is written.
         own = [text(entry.label_place).rpartition(".")[2]] if is_own_file and not self.recode.changes else []
         endings = dict.fromkeys([*own, EXTENSIONS["PNG"], *EXTENSIONS.values()])
         return [f"{MASKS}/{with_extension(self.name(entry), '.' + ending)}" for ending in endings]
@@ -147,10 +140,7 @@ def folder_target(plan: IngestPlan) -> FolderTarget:
 
 
 def files_there(entries: DataFrame, *, target: FolderTarget) -> DataFrame:
-    """Find images that exist in the folder, as rows of `OUTCOMES` without a hash of their bytes.
-
-    Their masks or arrays must exist too. Empty files do not count, because a power cut may leave new files empty.
-    """
+    """Find images that exist in the folder with their masks or arrays, as rows of `OUTCOMES` without hashes."""
     return map_batches(entries.where("reason IS NULL"), task=partial(_look_for_files, target=target), schema=OUTCOMES)
 
 
@@ -168,7 +158,7 @@ def _look_for_files(batches: Iterable[pa.RecordBatch], *, target: FolderTarget) 
 
 
 def _is_there(storage: Storage, name: str) -> bool:
-    return storage.exists(name) and storage.size(name) > 0
+    return storage.exists(name) and storage.size(name) > 0  # a power cut may leave new files empty
 
 
 def with_extension(path: str, ending: str) -> str:

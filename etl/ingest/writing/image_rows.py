@@ -13,10 +13,7 @@ _Binary: TypeAlias = bytes  # a column has this name
 
 
 class ImageRow(NamedTuple):
-    """The columns of the metadata row, by their usual names, and ``data_label``: the label of the data row.
-
-    ``data_label`` is the number of the class, or the bytes of the mask or array; in a verification, their `mark`.
-    """
+    """The columns of the metadata row, by their usual names, and ``data_label``: the label of the data row."""
 
     label: int | None
     or_label: str | None
@@ -30,11 +27,11 @@ class ImageRow(NamedTuple):
     bytes: int | None = None
     sha256: _Binary | None = None
     labels: list[int] | None = None
+    # The number of the class, or the bytes of the mask or array; in a verification, their `mark`.
     data_label: int | _Binary | str | None = None
 
 
-METADATA_COLUMNS = ImageRow._fields[:-1]
-"""The columns of the metadata table that a source determines."""
+METADATA_COLUMNS = ImageRow._fields[:-1]  # those of the metadata table that a source determines
 
 
 def label_of(entry: Entry, *, numbers: Mapping[str, int]) -> int | None:
@@ -43,17 +40,7 @@ def label_of(entry: Entry, *, numbers: Mapping[str, int]) -> int | None:
 
 
 def image_row(entry: Entry, prepared: PreparedImage | None, *, label: int | None, source_name: str) -> ImageRow:
-    """Make the rows of an image.
-
-    Args:
-        entry: The image as its source lists it.
-        prepared: The image as it is stored. None leaves out what only its bytes tell.
-        label: Its class number.
-        source_name: The name of the source in rows.
-
-    Returns:
-        The values of both rows.
-    """
+    """Make the values of both rows of an image; without the ``prepared`` image, those that need not its bytes."""
     row = ImageRow(
         label=label,
         or_label=entry.or_label,

@@ -72,17 +72,14 @@ class WriteOrder:
 
     target: Target
     preparation: Preparation
-    labels: Mapping[str, int]
-    """The class number of each class name; empty unless labels are classes."""
-    in_turn: bool = False
-    """Whether images are read one by one, in the order of the rows."""
+    labels: Mapping[str, int]  # the number of each class; empty unless labels are classes
+    in_turn: bool = False  # whether images are read one by one, in the order of the rows
     counters: Counters | None = None
 
 
 def write_images(batches: Iterable[pa.RecordBatch], *, order: WriteOrder) -> Iterator[pa.RecordBatch]:
-    """Run the task: it takes rows of `entries.ENTRIES` and yields rows of `outcomes.OUTCOMES` as images are done.
-
-    Raises `UnreachableError`, `TableError`, `SourceError`.
+    """Run the task: it takes rows of `ENTRIES` and yields rows of `OUTCOMES` as images are done. Raises
+    `UnreachableError`, `TableError`, `SourceError`.
     """
     entries = (Entry(*row) for row in rows_of(batches))
     threads = 1 if order.in_turn else _READERS

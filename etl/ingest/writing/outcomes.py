@@ -9,11 +9,10 @@ from etl.batches import arrow_schema
 
 WRITTEN, THERE, THERE_FROM_OTHERS = "written", "already there", "from another source"
 THERE_OTHERWISE = "there with another class"
-DELETED = "deleted"
-"""The stage of images that were deleted from the tables on request: they are left out."""
+DELETED = "deleted"  # from the tables on request: such images are left out
 
+# Before (id, label, sha256), they make two independent row hashes of Spark's one function.
 SUM_SEEDS = (0x3C0FFEE, 0x4C0FFEE)
-"""Prepended to (id, label, sha256) to get two independent row hashes from Spark's one function."""
 
 OUTCOMES = (
     "id BINARY, label INT, or_split STRING, path STRING, bytes BIGINT, sha256 BINARY, stage STRING, reason STRING, "
@@ -41,10 +40,7 @@ class Outcome(NamedTuple):
 
 
 def tally(outcomes: DataFrame) -> DataFrame:
-    """Sum up rows, bytes and two row hashes by or_split, stage, kind of reason, note and executor.
-
-    ``labels`` has the class numbers.
-    """
+    """Sum up rows, bytes and two row hashes by or_split, stage, kind of reason, note and executor; collect labels."""
     kind = F.substring_index("reason", ": ", 1).alias("kind")
     # whether a sum of longs wraps or fails depends on Spark's configuration
     first, second = (F.sum(F.xxhash64(F.lit(seed).cast("long"), "id", "label", "sha256").cast("decimal(20,0)"))

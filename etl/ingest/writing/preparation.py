@@ -29,10 +29,8 @@ class PreparedImage(NamedTuple):
     data: bytes
     sha256: bytes
     header: Header
-    companion: bytes | None
-    """The mask or the array."""
-    labels: list[int] | None
-    """The array's numbers."""
+    companion: bytes | None  # the mask or the array
+    labels: list[int] | None  # the array's numbers
     note: str | None
 
 

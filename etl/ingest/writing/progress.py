@@ -60,10 +60,7 @@ class Counters:
 
 
 class Watch:
-    """Shows the progress of a block, and calls ``stop`` once if too many files are rejected.
-
-    It shows a bar on a terminal and logs a line at intervals elsewhere. ``is_over`` is True if ``stop`` was called.
-    """
+    """Shows the progress of a block, as a bar or as lines, and calls ``stop`` once if too many files are rejected."""
 
     def __init__(self, counters: Counters, *, files: int, allowed: int, stop: Callable[[], object]) -> None:
         self._counters = counters
@@ -117,18 +114,8 @@ class Watch:
 def collect_watched(
     frame: DataFrame, *, group: str, description: str, counters: Counters, files: int, allowed: int
 ) -> list[Row] | None:
-    """Collect a DataFrame whose tasks write images, show the progress, and stop if too many images are rejected.
-
-    Args:
-        frame: The DataFrame; its tasks write while it is computed.
-        group: The job group of its Spark jobs, used to cancel them.
-        description: The description of these jobs in Spark's web UI.
-        counters: The accumulators that its tasks increment.
-        files: The number of files to write.
-        allowed: The number of files that may be rejected.
-
-    Returns:
-        The rows, or None if the jobs were cancelled because more than ``allowed`` files were rejected.
+    """Collect a DataFrame whose tasks write images, and show the progress. Returns None if its jobs, which are in this
+    group, were cancelled because more than ``allowed`` files were rejected.
     """
     context = frame.sparkSession.sparkContext
     context.setJobGroup(group, description)

@@ -31,20 +31,16 @@ class TableTarget:
     source_name: str
     ingest_id: uuid.UUID
     run: Run
-    has_groups: bool = False
-    """Whether ``group_id`` is written too. Otherwise existing values are kept."""
-    ttl: int = 0
-    """The seconds after which the rows expire; 0 for never. All columns are written then: one that stayed would keep a
-    part of the row."""
-    before: Mapping[uuid.UUID, int] | None = None
-    """If rows may be replaced: the last run of each ingest id. The replaced states go to the history."""
-    restores: bool = False
-    """Whether deleted images are ingested again, also those of which an interrupted deletion has left the rows."""
+    has_groups: bool = False  # whether `group_id` is written too; otherwise existing values are kept
+    ttl: int = 0  # the seconds after which the rows expire; 0 for never
+    before: Mapping[uuid.UUID, int] | None = None  # if rows may be replaced: the last run of each ingest id
+    restores: bool = False  # whether deleted images are ingested again, also those whose rows are left
 
     @property
     def determined(self) -> list[str]:
         """The columns of the metadata table that are written from the source, by their usual names."""
         left_out = set() if self.tables.label_type == "multi" else {"labels"}
+        # With a ttl all columns are written: one that stayed would keep a part of the row.
         left_out |= set() if self.has_groups or self.ttl else {"group_id"}
         return [name for name in METADATA_COLUMNS if name not in left_out]
 
@@ -93,7 +89,16 @@ class TableRows:
         data = [names.id, names.data] if tables.label_type == "none" else [names.id, names.data, names.label]
         determined = [names.label if name == "label" else name for name in target.determined]
         metadata = [names.id, *determined, "ingested_at", "ingest_id", "since"]
-        has_ttl = bool(target.ttl)
+        has_ttl, states = bool(target.ttl), None
+        if target.before is not None:
+            states = await ReplacedStates.prepare(
+                session,
+                tables=tables,
+                run=target.run,
+                clock=clock,
+                before=target.before,
+                restores=target.restores,
+            )
         return cls(
             session,
             target,
@@ -101,7 +106,7 @@ class TableRows:
             await session.prepare(insert_into(tables.data, data, has_ttl=has_ttl)),
             await session.prepare(insert_into(tables.metadata, metadata, has_ttl=has_ttl)),
             await session.prepare(insert_into(tables.quarantine, ["ingest_id", "path", "stage", "reason", "bytes"])),
-            states=await _states(session, target, clock),
+            states,
         )
 
     async def accept(self, entry: Entry, prepared: PreparedImage, label: int | None) -> None:
@@ -134,19 +139,3 @@ class TableRows:
         """Record in the quarantine table why an image has no rows. ``path`` includes the split folder."""
         row = (self._quarantine, (self._ingest_id, path, stage, reason, entry.size, self._clock))
         await self._session.write([row], about=f"{path} into {self._tables.quarantine}")
-
-
-async def _states(session: TaskSession, target: TableTarget, clock: int) -> ReplacedStates | None:
-    if target.before is None:
-        return None
-    tables = target.tables
-    return await ReplacedStates.prepare(
-        session,
-        metadata=tables.metadata,
-        columns=tables.columns,
-        label_type=tables.label_type,
-        run=target.run,
-        clock=clock,
-        before=target.before,
-        restores=target.restores,
-    )

@@ -49,17 +49,13 @@ def _shown(options: str) -> str:
 
 
 def record_options(spark: SparkSession, *, plan: IngestPlan, is_done: bool) -> None:
-    """Record the image options of the files in the target folder.
-
-    As long as an ingest with other options replaces files, there are files of both. A folder whose files have no
-    options has no record.
-    """
+    """Record the image options of the files in the target folder: of both kinds while files are replaced."""
     storage = driver_storage(spark, str(plan.target))
     before = _options(storage) if storage.is_folder() and storage.names() else []
     options = [str(plan.recode)] if is_done else [*dict.fromkeys([*before, str(plan.recode)])]
     if options == before:
         return
-    if options == [""]:
+    if options == [""]:  # a folder whose files have no options has no record
         storage.remove(OPTIONS_RECORD)
     else:
         storage.publish_text(OPTIONS_RECORD, json.dumps({"format": FORMAT, "options": options}) + "\n")

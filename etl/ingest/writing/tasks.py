@@ -28,13 +28,10 @@ def write(entries: DataFrame, *, order: WriteOrder, tasks: int, access: str) -> 
 
 
 def distributed(entries: DataFrame, *, tasks: int, access: str) -> DataFrame:
-    """Distribute images over ``tasks`` tasks that read them, in the order that ``access`` of their `Listing` asks for.
-
-    Rows that contain the bytes of images stay in their partitions.
-    """
+    """Distribute images over ``tasks`` tasks that read them, in the order that ``access`` of a `Listing` asks for."""
     columns = ARROW_ENTRIES.names
     if "data" in entries.columns:
-        columns = [*columns, "data"]
+        columns = [*columns, "data"]  # bytes are not shuffled
     elif access == "random":
         entries = entries.repartition(tasks, "id").sortWithinPartitions("place", "offset")
     elif access == "sequential":

@@ -38,8 +38,8 @@ _NAME_BYTES = 4096
 _BOM = b"\xef\xbb\xbf"
 _LONG = 100
 _DELIMITERS = {",": "a comma", "\t": "a tab", " ": "a space"}
+# The columns of Kaggle's label files for ImageNet: a name without extension, and words that begin with the class.
 _KAGGLE = ("ImageId", "PredictionString")
-"""The columns of Kaggle's label files for ImageNet: a name without extension, and words; the first is the class."""
 
 
 def read_labels(
@@ -51,12 +51,8 @@ def read_labels(
     group_column: str | None = None,
     class_names: ClassNames | None = None,
 ) -> DataFrame:
-    """Read a .csv, .tsv or .parquet file as rows of `LABELS`, in one task. ``group`` may be null.
-
-    The default columns are ``path`` and ``label``, or those of Kaggle's files for ImageNet (``ImageId``, and
-    ``PredictionString``, whose first word is the class). Numbers of a column with the class names of `class_order`
-    become these names. Raises `SourceError` if the file or a column is missing, or if a column has neither text nor
-    numbers; the task raises it if a .parquet file is damaged further down.
+    """Read a .csv, .tsv or .parquet file as rows of `LABELS`, in one task; ``group`` may be null. Raises `SourceError`
+    if the file or a column is missing or has other values; the task does for damage further down.
     """
     folder, name = _parted(address)
     if not name.lower().endswith(".parquet"):
@@ -82,9 +78,8 @@ def read_labels(
 
 
 def check_rows(file: IO[bytes], address: str) -> None:
-    """Raise `SourceError` unless a text file has rows of equal length, in UTF-8, whose quoted values end with a quote.
-
-    A quote that never closes would make one value of all rows after it.
+    """Raise `SourceError` unless a text file has rows of equal length, in UTF-8, whose quoted
+    values have both quotes.
     """
     _check_encoding(file.read(_NAME_BYTES), address)
     file.seek(0)
@@ -97,7 +92,7 @@ def check_rows(file: IO[bytes], address: str) -> None:
             if row and len(row) != columns:
                 raise _uneven(row, columns, line, address)
             line = reader.line_num + 1
-    except csv.Error as error:
+    except csv.Error as error:  # a quote that never closes would make one value of all rows after it
         what = {"unexpected end of data": "a quote that is never closed"}.get(str(error), str(error))
         raise SourceError(
             f"Wanted quotes around whole values in {address}. Found: {what}, in the row that begins on line {line:,}. "
@@ -141,10 +136,7 @@ def class_order(
 
 
 def has_names(spark: SparkSession, address: str) -> bool:
-    """Whether the first line of a .txt file has an image name and a number, as in Caffe's files for ImageNet.
-
-    `read_labels` reads such a file, and `read_label_lines` reads others.
-    """
+    """Whether the first line of a .txt file has an image name and a number, as in Caffe's files for ImageNet."""
     folder, name = _parted(address)
     with _read_errors(address), driver_storage(spark, folder).open(name) as file:
         line = file.readline(_NAME_BYTES)
@@ -171,8 +163,7 @@ def has_extension(name: bytes) -> bool:
 
 def read_label_lines(spark: SparkSession, address: str) -> DataFrame:
     """Read the lines of a .txt file, one integer each, as rows of `LINES`, counted from 1. It may end with blank lines.
-
-    Raises `SourceError` if the file is missing or has a line that is not an integer.
+    Raises `SourceError` for a missing file and other lines.
     """
     folder, name = _parted(address)
     with _read_errors(address), driver_storage(spark, folder).open(name) as file:

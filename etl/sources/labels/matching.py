@@ -16,12 +16,9 @@ _ENDING = rf"(?i)\.({'|'.join(map(bytes.decode, EXTENSIONS))})$"
 
 
 def label_by_file(entries: DataFrame, *, labels: DataFrame, name: str, by_stem: bool = False) -> DataFrame:
-    """Add to each image the label and group of its row in ``labels`` (of `files.LABELS`, from a file called ``name``).
-
-    A row matches an image if its path is the image's path, or the image's split, ``/`` and path. ``by_stem`` ignores
-    the extension of the image's path. An image without a row, without a label, or with two different labels is rejected
-    for this reason, and so are images that differ only in an ignored extension. An image that has a reason already
-    keeps it.
+    """Add to each image the label and group of the row in ``labels`` (of `files.LABELS`, from a file called ``name``)
+    whose path is its path, or its split, ``/`` and path; ``by_stem`` ignores the extension of an image. Images without
+    a row or a label, or with two, are rejected.
     """
     label = F.when(F.trim("label") != "", F.col("label"))
     rows = labels.groupBy("path").agg(
@@ -44,6 +41,7 @@ def label_by_file(entries: DataFrame, *, labels: DataFrame, name: str, by_stem: 
     if by_stem:
         same = F.count_if(_is_file()).over(Window.partitionBy("or_split", image_name(by_stem=True)))
         entries, columns = entries.withColumn("_same", same), entries.columns
+        # Images that differ only in an ignored extension would share a row.
         reason = F.when(
             F.col("_same") > 1, F.lit(f"no label: images of the same name without extension, as names are in {name}")
         ).otherwise(reason)
@@ -90,11 +88,8 @@ def unmatched_labels(entries: DataFrame, *, labels: DataFrame, by_stem: bool = F
 
 
 def label_by_line(entries: DataFrame, *, lines: DataFrame, name: str) -> DataFrame:
-    """Add to the n-th file, sorted by the bytes of split and path, the label of the n-th of ``lines``.
-
-    Only regular files count. `check_lines` checks that there are as many lines as files.
-    """
-    ranked = entries.withColumn("_file", _is_file())
+    """Add to the n-th file, sorted by the bytes of split and path, the label of the n-th of ``lines``."""
+    ranked = entries.withColumn("_file", _is_file())  # only regular files count, as in `check_lines`
     order = Window.partitionBy("_file").orderBy("or_split", "path")
     ranked = ranked.withColumn("_line", F.when(F.col("_file"), F.row_number().over(order)))
     numbers = lines.select(F.col("line").alias("_number"), F.col("label").alias("_label"))
@@ -115,10 +110,8 @@ def check_lines(entries: DataFrame, *, lines: DataFrame, name: str) -> None:
 
 
 def check_names(entries: DataFrame, *, labels: DataFrame, name: str, by_stem: bool = False) -> None:
-    """Raise `SourceError` if no row of ``labels`` matches an image, or some rows would by another rule. Runs Spark.
-
-    The message has the likely cause. ``entries`` is the result of `label_by_file`, persisted. ``name`` is the name of
-    the file, and ``by_stem`` is as in that function.
+    """Raise `SourceError`, with the likely cause, if no row of ``labels`` matches an image, or some rows would by
+    another rule. ``entries`` is the result of `label_by_file`, persisted. Runs Spark.
     """
     found = F.col("reason").isNull()
     for start in _ROW_FOUND:
@@ -167,10 +160,7 @@ def _check_extensions(lost: DataFrame, *, entries: DataFrame, labels: DataFrame,
 
 
 def likely_cause(pairs: list[tuple[str, str]], *, by_stem: bool = False) -> str:
-    """The reason why names differ, from one or two pairs of a row's name and a similar image name.
-
-    Extensions do not matter if names are compared ``by_stem``.
-    """
+    """The reason why names differ, from one or two pairs of a row's name and a similar image name."""
     (row_folder, _, row_name), (folder, _, image_name) = (one.rpartition("/") for one in pairs[0])
     causes = ["The extensions differ."] if row_name != image_name and not by_stem else []
     if row_folder != folder:

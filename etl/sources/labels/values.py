@@ -24,8 +24,7 @@ from etl.sources.plan import SourcePlan
 
 log = logging.getLogger(__name__)
 
-MAX_NUMBER = (1 << 31) - 1
-"""The largest class number."""
+MAX_NUMBER = (1 << 31) - 1  # the largest class number
 
 _SHOWN = 5
 _DIGITS = 10
@@ -45,16 +44,14 @@ class LabelError(ValueError):
 
 
 def label_text(value: object) -> str | None:
-    """The text of a label of any type, or None for no label (null, NaN). Raises `LabelError`.
-
-    Whole numbers have no decimal point, and booleans are ``True`` and ``False``, as in Python and in its CSV files.
-    """
+    """The text of a label of any type, or None for no label (null, NaN). Raises `LabelError`."""
     match value:
-        case bool() | int():
+        case bool() | int():  # True and False, as in Python and in its CSV files
             return str(value)
         case float() | Decimal():
             if math.isnan(value):
                 return None
+            # whole numbers have no decimal point
             return str(int(value)) if math.isfinite(value) and value == int(value) else str(value)
         case bytes():
             try:
@@ -83,17 +80,8 @@ def is_label_type(kind: Any) -> bool:
 
 
 def label_texts(column: Any, *, names: Sequence[str] = ()) -> Any:
-    """Make text of a column of labels.
-
-    Args:
-        column: An Arrow array of a type that `is_label_type` accepts.
-        names: The names of classes of which the column has the numbers. Negative numbers keep their text.
-
-    Returns:
-        An Arrow array of strings.
-
-    Raises:
-        LabelError: A label is not UTF-8, or has no name.
+    """Make text of an Arrow array of labels, of a type that `is_label_type` accepts. Numbers become ``names`` of
+    classes, if there are such. Raises `LabelError` if a label is not UTF-8, or has no name.
     """
     if pa.types.is_null(column.type):
         return pa.nulls(len(column), pa.string())
@@ -109,7 +97,7 @@ def label_texts(column: Any, *, names: Sequence[str] = ()) -> Any:
 
 
 def _named(value: object, names: Sequence[str]) -> str | None:
-    if not names or not isinstance(value, int) or value < 0:
+    if not names or not isinstance(value, int) or value < 0:  # a negative number often means no label
         return label_text(value)
     if value >= len(names):
         raise LabelError(f"{value}, and {len(names):,} class names in the schema", mend="Set --class-names number.")
@@ -129,17 +117,8 @@ def spark_label_text(column: Column, kind: DataType) -> Column:
 
 
 def class_label_names(schema: Any, column: str | None) -> tuple[str, ...]:
-    """The class names of a column in the schema of a Parquet file that `datasets` (Hugging Face) has written.
-
-    Args:
-        schema: The Arrow schema.
-        column: The column of labels.
-
-    Returns:
-        The names in the order of their numbers; none if the column has no such names.
-
-    Raises:
-        SourceError: The names are not different names.
+    """The class names, by their numbers, of a column in the schema of a Parquet file that `datasets` (Hugging Face) has
+    written; none if it has no such names. Raises `SourceError` if they are not different names.
     """
     if column is None or column not in schema.names or not pa.types.is_integer(schema.field(column).type):
         return ()
@@ -173,37 +152,18 @@ def number_of(text: str) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelMeaning:
-    """The classes that the label texts of a source mean.
+    """The classes that the label texts of a source mean."""
 
-    ``classes`` has the class of each text, None for texts that mean no label. Images with the texts ``left_out`` are
-    not ingested. ``remarks`` are lines for the report.
-    """
-
-    classes: Mapping[str, str | None] = field(default_factory=dict)
-    left_out: frozenset[str] = frozenset()
-    remarks: tuple[str, ...] = ()
+    classes: Mapping[str, str | None] = field(default_factory=dict)  # the class of each text; None for no label
+    left_out: frozenset[str] = frozenset()  # the texts of images that are not ingested
+    remarks: tuple[str, ...] = ()  # lines for the report
 
     @classmethod
     def of(
         cls, texts: Collection[str], *, plan: SourcePlan, order: Sequence[str] = (), known: Collection[str] = ()
     ) -> "LabelMeaning":
-        """Decide what texts mean.
-
-        If all labels of a source are numbers, they are class numbers; names of folders only with --class-names number.
-        A number is written in one way, so that ``02`` and ``2.0`` are the class ``2``.
-
-        Args:
-            texts: The different labels.
-            plan: The options of the source.
-            order: The names of the classes by their numbers, if the source has such names.
-            known: The names of the classes that the dataset has. A class keeps the spelling of an earlier version,
-                which had ``true`` and ``2.0`` where this one has ``True`` and ``2``, and blanks around names.
-
-        Returns:
-            Their meaning.
-
-        Raises:
-            SourceError: Labels that should be class numbers are none.
+        """Decide what texts mean. If all labels of a source are numbers, they are class numbers; names of folders only
+        with --class-names number. Raises `SourceError` if labels that should be class numbers are none.
         """
         if plan.label_type != "int":
             return cls(classes={text: text for text in texts})
@@ -220,6 +180,8 @@ class LabelMeaning:
         if plan.by_folder:
             return cls(classes={text: text for text in texts}, left_out=left_out)
         names = {text: bare(text) for text in texts}
+        # A class keeps the spelling of an earlier version, which had `true` and `2.0` where this one has `True` and
+        # `2`, and blanks around names.
         earlier = {_as_now(name): name for name in sorted(known) if _as_now(name) not in known} if known else {}
         earlier = {now: name for now, name in earlier.items() if name not in names.values()}
         classes = {text: earlier.get(name, name) or None for text, name in names.items()}
@@ -255,12 +217,10 @@ class LabelMeaning:
 
 
 def class_numbers(names: Collection[str], *, plan: SourcePlan) -> dict[str, int] | None:
-    """The number of each class (of `LabelMeaning.names`) if the names are numbers; None if names get numbers.
-
-    Warns of folders whose names are integers, unless --class-names says what they are.
-    """
-    if names and _are_numbers(names, plan):
+    """The number of each class (of `LabelMeaning.names`) if the names are numbers; None if names get numbers."""
+    if names and _are_numbers(names, plan):  # each is written in one way: 02 and 2.0 are the class 2
         return {name: int(name) for name in sorted(names)}
+    # The names of folders may be numbers by chance: only the user knows.
     if plan.by_folder and plan.class_names is None and names and all(map(is_number, names)):
         log.warning(
             "All %d class names are integers. They get numbers as names, in code-point order: 10 comes before 2. "
