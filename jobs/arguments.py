@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from typing import TypeVar
 
 from etl.errors import EtlError
-from etl.interrupts import spark_conf
+from etl.spark_process import spark_conf
 from formats.command_line import Parser
 from formats.stores.addresses import check_store
 from jobs.messages import NO_JAVA, misplaced, not_installed

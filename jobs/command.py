@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from etl.errors import EtlError, UnreachableError
-from etl.interrupts import interrupted_afterwards, spark_conf, stopping
+from etl.spark_process import interrupted_afterwards, spark_conf, stopping
 from formats.local_node import LocalNode
 from jobs.flows import events_of
 from jobs.messages import not_installed, spark_error

@@ -4,13 +4,13 @@ Names are compared byte by byte: as text they are decoded as Latin-1, which has 
 """
 
 import io
-from collections.abc import Sequence
 
 import numpy as np
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from etl.pictures.images import RejectedError
+from etl.sources.entries import full_name, replaced
 
 MAX_LABELS = 65_536  # the most numbers in an array of labels
 
@@ -39,14 +39,16 @@ def attach(entries: DataFrame, *, companions: DataFrame, what: str) -> DataFrame
         "label_bytes": F.when(good, F.col("_found.bytes")),
         "reason": F.coalesce("reason", reason),  # an image that has a reason already keeps it
     }
-    return entries.join(found, on=same, how="left").select(_replaced(entries.columns, changed))
+    return entries.join(found, on=same, how="left").select(replaced(entries.columns, changed))
 
 
 def unmatched(companions: DataFrame, *, entries: DataFrame) -> DataFrame:
     """The companions without an image, with ``name``: their split and path as text."""
     images = entries.select(F.col("or_split").alias("_split"), _stem().alias("_stem")).distinct()
     same = (F.col("or_split") == F.col("_split")) & (_stem() == F.col("_stem"))
-    return companions.join(images, on=same, how="left_anti").select(_full_name().cast("string").alias("name"))
+    return companions.join(images, on=same, how="left_anti").select(
+        full_name(F.col("path")).cast("string").alias("name")
+    )
 
 
 def split_arrays(entries: DataFrame) -> tuple[DataFrame, DataFrame]:
@@ -91,11 +93,3 @@ def _letters(column: str) -> Column:
 def _stem() -> Column:
     """The path without its extension, as Latin-1. A name whose only dot is the first character has no extension."""
     return F.regexp_replace(_letters("path"), r"(?<=[^/])\.[^./]*\z", "")
-
-
-def _full_name() -> Column:
-    return F.when(F.length("or_split") == 0, F.col("path")).otherwise(F.concat("or_split", F.lit(b"/"), "path"))
-
-
-def _replaced(names: Sequence[str], changed: dict[str, Column]) -> list[Column]:
-    return [changed[name].alias(name) if name in changed else F.col(name) for name in names]

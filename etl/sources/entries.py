@@ -4,13 +4,14 @@ Each source gives a DataFrame of `ENTRIES`, and all later steps (labels from a f
 that. Names are the raw bytes on disk; `text` converts them for text columns.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Literal, NamedTuple
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
 from etl.batches import arrow_schema, batch_of
 
@@ -76,6 +77,16 @@ def entry_batches(entries: Iterable[Entry]) -> Iterator[pa.RecordBatch]:
     entries = iter(entries)
     while rows := list(islice(entries, _BATCH_ROWS)):
         yield batch_of([row[: len(ARROW_ENTRIES)] for row in rows], ARROW_ENTRIES)
+
+
+def full_name(path: Column) -> Column:
+    """A path with the split of the image, if it has one."""
+    return F.when(F.length("or_split") == 0, path).otherwise(F.concat("or_split", F.lit(b"/"), path))
+
+
+def replaced(columns: Sequence[str], changed: Mapping[str, Column]) -> list[Column]:
+    """These columns, those that are changed by their new values."""
+    return [changed[name].alias(name) if name in changed else F.col(name) for name in columns]
 
 
 def text(name: bytes) -> str:

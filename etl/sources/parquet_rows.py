@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,24 +67,14 @@ def list_groups(names: Iterable[str], *, folder: str, column: str) -> Iterator[p
             yield pa.RecordBatch.from_arrays(arrays, names=["file", "number", "first", "rows", "size"])
 
 
-class _opened:
+@contextmanager
+def _opened(storage: Storage, name: str) -> Iterator[pq.ParquetFile]:
     """An open Parquet file, read page by page. Errors become `SourceError`."""
-
-    def __init__(self, storage: Storage, name: str) -> None:
-        self._storage, self._name = storage, name
-        self._place = f"{storage.address}/{name}"
-
-    def __enter__(self) -> Any:
-        try:
-            self._context = self._storage.open(self._name)
-            return pq.ParquetFile(self._context.__enter__(), pre_buffer=False, buffer_size=_BUFFER)
-        except (OSError, pa.ArrowException) as error:
-            raise SourceError(unreadable(self._place, error)) from None
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        self._context.__exit__(None, None, None)
-        if isinstance(error, (OSError, pa.ArrowException)):
-            raise SourceError(unreadable(self._place, error)) from None
+    try:
+        with storage.open(name) as file:
+            yield pq.ParquetFile(file, pre_buffer=False, buffer_size=_BUFFER)
+    except (OSError, pa.ArrowException) as error:
+        raise SourceError(unreadable(f"{storage.address}/{name}", error)) from None
 
 
 def read_groups(

@@ -118,20 +118,8 @@ def _entries(
             label = text(first) if deeper else None
         is_no_image = left_out(path, by_extension=False)
         because = reason or is_no_image or outside
-        yield Entry(
-            number(path),
-            name,
-            path,
-            None if is_no_image else label,
-            None,
-            start + path,
-            None,
-            size,
-            None,
-            None,
-            None,
-            because,
-        )
+        of_class = None if is_no_image else label
+        yield Entry(number(path), name, path, of_class, None, start + path, None, size, reason=because)
 
 
 class LocalTree:

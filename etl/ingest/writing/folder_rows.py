@@ -1,8 +1,13 @@
-"""Images as a tree of files instead of rows, for an ingest into a folder."""
+"""Images as a tree of files instead of rows, for an ingest into a folder: no two images get the same name.
+
+A name depends only on the split, class and path of an image, not on other files, so a later run finds the files of an
+earlier one. For this reason, all changes to names are reversible.
+"""
 
 import asyncio
 import errno
 import os
+import re
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -14,10 +19,9 @@ from pyspark.sql import DataFrame
 from etl.batches import batch_of, rows_of
 from etl.errors import EtlError
 from etl.ingest.plan import IngestPlan
-from etl.ingest.writing.folder_names import exact_text, label_folder, with_ending
 from etl.ingest.writing.outcomes import ARROW_OUTCOMES, OUTCOMES, THERE
 from etl.ingest.writing.preparation import PreparedImage
-from etl.pictures.images import RejectedError, read_header
+from etl.pictures.images import RejectedError, disagrees, read_header
 from etl.pictures.plan import EXTENSIONS, Recode, extension
 from etl.secrets import executor_storage
 from etl.sources.entries import Entry, text
@@ -33,6 +37,8 @@ REJECTED = "rejected.csv"  # the list of rejected files, in the target folder
 IMAGES, MASKS, ARRAYS = "images", "masks", "arrays"
 _OF_THE_NAME = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EINVAL)
 _NOTHING = (None, None, "")
+_LITERAL_ESCAPE = re.compile(rb"\\(?=x[0-9a-f]{2})")
+_NOT_IN_LABELS = re.compile("/|%(?=2F|25)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +62,7 @@ class FolderTarget:
         return f"{IMAGES}/" if self.label_type in ("blob", "multi") else ""
 
     def name(self, entry: Entry) -> str:
-        """The name of an image in the folder (in ``images`` if there are masks or arrays); see `folder_names`."""
+        """The name of an image in the folder (in ``images`` if there are masks or arrays)."""
         path = exact_text(entry.path)
         if self.label_type == "int" and not self.by_folder and entry.or_label is not None:
             path = f"{label_folder(entry.or_label)}/{path}"
@@ -166,3 +172,39 @@ def with_extension(path: str, ending: str) -> str:
     folder, slash, name = path.rpartition("/")
     stem = name.rpartition(".")[0] or name
     return f"{folder}{slash}{stem}{ending}"
+
+
+def exact_text(raw: bytes) -> str:
+    r"""A raw name as text: bytes that are not UTF-8 become ``\xff``, and a ``\`` that looks like that ``\x5c``."""
+    return _LITERAL_ESCAPE.sub(rb"\\x5c", raw).decode("utf-8", "backslashreplace")
+
+
+def label_folder(label: str) -> str:
+    """The folder of a class from a label file: ``/`` becomes ``%2F``."""
+    return _NOT_IN_LABELS.sub(lambda found: f"%{ord(found[0]):02X}", label)
+
+
+def with_ending(path: str, ending: str, *, format: str, is_strict: bool = False) -> str:
+    """The name of an image that was converted to ``format``, whose files end with ``ending`` (``.jpg``)."""
+    if not ending:
+        return path
+    # a.jpg is unchanged, and so is a.JPEG unless `is_strict`; a.png becomes a.png.jpg; a name without a dot, a..jpg. A
+    # name that looks as if it had been changed is changed again, so that a.png and a.png.jpg remain two files.
+    folder, slash, name = path.rpartition("/")
+
+    def is_foreign(name: str) -> bool:
+        return not name.endswith(ending) if is_strict else disagrees(os.fsencode(name), format)
+
+    def is_made(name: str) -> bool:
+        before = name.removesuffix(ending)
+        if before == name or "." not in before:
+            return False
+        return _is_bare(before) or is_foreign(before) or is_made(before)
+
+    more = f".{ending}" if _is_bare(name) else ending if is_foreign(name) or is_made(name) else ""
+    return f"{folder}{slash}{name}{more}"
+
+
+def _is_bare(name: str) -> bool:
+    """Whether a name has no dots except at its end."""
+    return "." not in name.rstrip(".")

@@ -5,7 +5,7 @@ import csv
 import io
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
@@ -25,6 +25,7 @@ from etl.workers import map_batches
 from formats.errors import StorageError
 from formats.image_names import EXTENSIONS
 from formats.sizes import counted
+from formats.stores.storage import Storage
 from schemas.tables import ClassNames
 
 LABELS = "path BINARY, label STRING, group STRING"
@@ -54,12 +55,12 @@ def read_labels(
     """Read a .csv, .tsv or .parquet file as rows of `LABELS`, in one task; ``group`` may be null. Raises `SourceError`
     if the file or a column is missing or has other values; the task does for damage further down.
     """
-    folder, name = _parted(address)
-    if not name.lower().endswith(".parquet"):
-        with _read_errors(address), driver_storage(spark, folder).open(name) as file:
+    storage_at = partial(driver_storage, spark)
+    if not address.lower().endswith(".parquet"):
+        with _opened(address, storage_at) as file:
             check_rows(file, address)
-    with _read_errors(address), driver_storage(spark, folder).open(name) as file:
-        kinds = _columns(file, name)
+    with _opened(address, storage_at) as file:
+        kinds = _columns(file, address)
     wanted = _wanted(kinds, path_column, label_column, group_column)
     order = class_order(spark, address, label_column=label_column, class_names=class_names)
     missing = [column for column in wanted if [found for found, _ in kinds].count(column) != 1]
@@ -130,15 +131,13 @@ def class_order(
     """The class names in the schema of a .parquet file for `read_labels`, by their numbers; none in other files."""
     if class_names == "number" or not address.lower().endswith(".parquet"):
         return ()
-    folder, name = _parted(address)
-    with _read_errors(address), driver_storage(spark, folder).open(name) as file:
+    with _opened(address, partial(driver_storage, spark)) as file:
         return class_label_names(pq.read_schema(file), label_column or "label")
 
 
 def has_names(spark: SparkSession, address: str) -> bool:
     """Whether the first line of a .txt file has an image name and a number, as in Caffe's files for ImageNet."""
-    folder, name = _parted(address)
-    with _read_errors(address), driver_storage(spark, folder).open(name) as file:
+    with _opened(address, partial(driver_storage, spark)) as file:
         line = file.readline(_NAME_BYTES)
     _check_encoding(line, address)
     words = line.removeprefix(_BOM).split()
@@ -147,11 +146,11 @@ def has_names(spark: SparkSession, address: str) -> bool:
 
 def lack_extensions(spark: SparkSession, address: str, *, path_column: str | None = None) -> bool:
     """Whether the names in the first rows of a file for `read_labels` have no extensions of images."""
-    folder, name = _parted(address)
-    with _read_errors(address), driver_storage(spark, folder).open(name) as file:
-        column = _wanted(_columns(file, name), path_column, None, None)[0]
-    with _read_errors(address), driver_storage(spark, folder).open(name) as file:
-        batch = next(_read(file, name, [column]), None)
+    storage_at = partial(driver_storage, spark)
+    with _opened(address, storage_at) as file:
+        column = _wanted(_columns(file, address), path_column, None, None)[0]
+    with _opened(address, storage_at) as file:
+        batch = next(_read(file, address, [column]), None)
     names = [] if batch is None else _as_bytes(batch.column(column)).to_pylist()
     return bool(names) and not any(has_extension(one) for one in names)
 
@@ -165,8 +164,7 @@ def read_label_lines(spark: SparkSession, address: str) -> DataFrame:
     """Read the lines of a .txt file, one integer each, as rows of `LINES`, counted from 1. It may end with blank lines.
     Raises `SourceError` for a missing file and other lines.
     """
-    folder, name = _parted(address)
-    with _read_errors(address), driver_storage(spark, folder).open(name) as file:
+    with _opened(address, partial(driver_storage, spark)) as file:
         for _ in _numbers(file, address):
             pass
     return map_batches(_task(spark), task=partial(_line_batches, address=address), schema=LINES)
@@ -178,10 +176,9 @@ def _label_batches(
     """Run the task: it ignores its one row and yields rows of `LABELS`."""
     if not sum(batch.num_rows for batch in batches):
         return
-    folder, name = _parted(address)
     rows = 0
-    with _read_errors(address), executor_storage(folder).open(name) as file:
-        for batch in _read(file, name, sorted(set(wanted))):
+    with _opened(address, executor_storage) as file:
+        for batch in _read(file, address, sorted(set(wanted))):
             path, label, *group = (batch.column(column) for column in wanted)
             groups = _as_text(group[0]) if group else pa.nulls(batch.num_rows, pa.string())
             try:
@@ -202,8 +199,7 @@ def _line_batches(batches: Iterable[pa.RecordBatch], *, address: str) -> Iterato
     """Run the task: it ignores its one row and yields rows of `LINES`."""
     if not sum(batch.num_rows for batch in batches):
         return
-    folder, name = _parted(address)
-    with _read_errors(address), executor_storage(folder).open(name) as file:
+    with _opened(address, executor_storage) as file:
         numbered = enumerate(_numbers(file, address), start=1)
         while rows := list(islice(numbered, _BATCH_ROWS)):
             lines = pa.array([line for line, _ in rows], pa.int64())
@@ -233,35 +229,35 @@ def _wanted(
     return [path_column or path, label_column or label, *([] if group_column is None else [group_column])]
 
 
-def _read(file: IO[bytes], name: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _read(file: IO[bytes], address: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """The columns of a table of labels, piece by piece; those of text files as bytes."""
-    if name.lower().endswith(".parquet"):
+    if address.lower().endswith(".parquet"):
         yield from pq.ParquetFile(file).iter_batches(batch_size=_BATCH_ROWS, columns=list(columns))
     else:
         types = dict.fromkeys(columns, pa.binary())
         convert = pa_csv.ConvertOptions(include_columns=list(columns), column_types=types)
-        yield from pa_csv.open_csv(file, _reading(name), _parsing(name), convert)
+        yield from pa_csv.open_csv(file, _reading(address), _parsing(address), convert)
 
 
-def _columns(file: IO[bytes], name: str) -> list[tuple[str, Any]]:
+def _columns(file: IO[bytes], address: str) -> list[tuple[str, Any]]:
     """The names and types of the columns of a table of labels."""
-    if name.lower().endswith(".parquet"):
+    if address.lower().endswith(".parquet"):
         schema = pq.ParquetFile(file).schema_arrow
         return list(zip(schema.names, schema.types, strict=True))
-    with pa_csv.open_csv(file, _reading(name), _parsing(name)) as reader:
+    with pa_csv.open_csv(file, _reading(address), _parsing(address)) as reader:
         return [(column, pa.binary()) for column in reader.schema.names]
 
 
-def _reading(name: str) -> Any:
-    return pa_csv.ReadOptions(column_names=["path", "label"] if name.lower().endswith(".txt") else None)
+def _reading(address: str) -> Any:
+    return pa_csv.ReadOptions(column_names=["path", "label"] if address.lower().endswith(".txt") else None)
 
 
-def _parsing(name: str) -> Any:
-    return pa_csv.ParseOptions(delimiter=_delimiter(name), newlines_in_values=True)
+def _parsing(address: str) -> Any:
+    return pa_csv.ParseOptions(delimiter=_delimiter(address), newlines_in_values=True)
 
 
-def _delimiter(name: str) -> str:
-    return {".tsv": "\t", ".txt": " "}.get(name[-4:].lower(), ",")
+def _delimiter(address: str) -> str:
+    return {".tsv": "\t", ".txt": " "}.get(address[-4:].lower(), ",")
 
 
 def _is_readable(kind: Any) -> bool:
@@ -292,17 +288,13 @@ def _task(spark: SparkSession) -> DataFrame:
     return spark.range(1, numPartitions=1)
 
 
-def _parted(address: str) -> tuple[str, str]:
-    """The folder and the name of a file."""
-    folder, _, name = (address if "://" in address else os.path.abspath(address)).rpartition("/")
-    return folder or "/", name
-
-
 @contextmanager
-def _read_errors(address: str) -> Iterator[None]:
-    """Translate errors of reading a file into `SourceError`."""
+def _opened(address: str, storage_at: Callable[[str], Storage]) -> Iterator[IO[bytes]]:
+    """Open a file. Errors of reading it become `SourceError`."""
+    folder, _, name = (address if "://" in address else os.path.abspath(address)).rpartition("/")
     try:
-        yield
+        with storage_at(folder or "/").open(name) as file:
+            yield file
     except FileNotFoundError:
         raise SourceError(f"Wanted a label file at {address}. Found: nothing there.") from None
     except StorageError as error:

@@ -7,7 +7,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from etl.errors import SourceError
-from etl.sources.entries import text
+from etl.sources.entries import full_name, replaced, text
 from formats.image_names import EXTENSIONS
 
 _NO_FILE = ("not a regular file", "broken link", "link loop", "unreadable folder", "unsafe name")
@@ -56,7 +56,7 @@ def label_by_file(entries: DataFrame, *, labels: DataFrame, name: str, by_stem: 
     joined = entries.join(by_path, on=path == F.col("_path"), how="left").join(
         by_name, on=full_name(path) == F.col("_name"), how="left"
     )
-    return joined.select([changed[c].alias(c) if c in changed else F.col(c) for c in columns])
+    return joined.select(replaced(columns, changed))
 
 
 def image_name(*, by_stem: bool) -> Column:
@@ -68,11 +68,6 @@ def image_name(*, by_stem: bool) -> Column:
     stem = F.expr("substring(path, 1, length(path) - length(substring_index(CAST(path AS STRING), '.', -1)) - 1)")
     is_told = last.contains(".") & ending.isin([one.decode() for one in EXTENSIONS])
     return F.when(is_told, stem).otherwise(F.col("path"))
-
-
-def full_name(path: Column) -> Column:
-    """A path with the split of the image, if it has one."""
-    return F.when(F.length("or_split") == 0, path).otherwise(F.concat("or_split", F.lit(b"/"), path))
 
 
 def unmatched_labels(entries: DataFrame, *, labels: DataFrame, by_stem: bool = False) -> DataFrame:
@@ -96,7 +91,7 @@ def label_by_line(entries: DataFrame, *, lines: DataFrame, name: str) -> DataFra
     reason = F.when(F.col("_label").isNull(), F.lit(f"no label: not in {name}"))
     changed = {"or_label": F.col("_label"), "reason": F.coalesce("reason", reason)}
     joined = ranked.join(numbers, on=F.col("_line") == F.col("_number"), how="left")
-    return joined.select([changed[c].alias(c) if c in changed else F.col(c) for c in entries.columns])
+    return joined.select(replaced(entries.columns, changed))
 
 
 def check_lines(entries: DataFrame, *, lines: DataFrame, name: str) -> None:

@@ -20,6 +20,7 @@ from pyspark.sql.types import BooleanType, DataType, DoubleType, FloatType
 
 from etl.errors import SourceError
 from etl.frames import small_table
+from etl.sources.entries import replaced
 from etl.sources.plan import SourcePlan
 
 log = logging.getLogger(__name__)
@@ -213,7 +214,7 @@ class LabelMeaning:
             "or_label": F.when(is_changed, F.col("_name")).otherwise(F.col("or_label")),
             "reason": F.coalesce("reason", F.when(is_changed & F.col("_name").isNull(), "no label")),
         }
-        return entries.select(*(new[name].alias(name) if name in new else F.col(name) for name in columns))
+        return entries.select(replaced(columns, new))
 
 
 def class_numbers(names: Collection[str], *, plan: SourcePlan) -> dict[str, int] | None:

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from etl.errors import EtlError
-from etl.versions import check_versions
+from etl.spark_process import check_versions
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,15 @@
-"""Ctrl-C while Spark starts and runs: the job ends with it, and leaves no process behind."""
+"""The start and the end of Spark: the versions that fit, and Ctrl-C, which ends a job and leaves no process behind."""
 
+import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from etl.versions import check_versions
+from etl.errors import EtlError
 
 if TYPE_CHECKING:  # pyspark is imported only when a job runs
     from pyspark import SparkConf
@@ -26,6 +28,23 @@ def spark_conf() -> "SparkConf":
     jvm: Any = SparkContext._jvm
     check_versions(jvm.org.apache.spark.package.SPARK_VERSION(), pyspark.__version__)
     return SparkConf()
+
+
+def check_versions(spark: str, pyspark: str) -> None:
+    """Raise `EtlError` if Spark, which SPARK_HOME can replace, does not fit pyspark or this Python."""
+    home = os.environ.get("SPARK_HOME")
+    place = f"Spark {spark}" + (f" in SPARK_HOME={home}" if home else "")
+    if spark.startswith("3.") and sys.version_info >= (3, 12):
+        python = ".".join(map(str, sys.version_info[:2]))
+        raise EtlError(
+            f"Wanted Python 3.11 for Spark {spark}. Found: Python {python}, with {place}. Unset SPARK_HOME to use the "
+            "installed Spark, or run the job with Python 3.11."
+        )
+    if spark.split(".")[:2] != pyspark.split(".")[:2]:
+        raise EtlError(
+            f"Wanted Spark {pyspark}, the version of the installed pyspark. Found: {place}. Unset SPARK_HOME, or "
+            f"install 'pyspark=={spark}'."
+        )
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from etl.interrupts import interrupted_afterwards
+from etl.spark_process import interrupted_afterwards
 
 
 @pytest.fixture(autouse=True)

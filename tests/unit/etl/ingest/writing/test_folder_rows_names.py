@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from etl.ingest.writing.folder_names import exact_text, label_folder, with_ending
+from etl.ingest.writing.folder_rows import exact_text, label_folder, with_ending
 
 _PARTS = ("a", "b", ".", ".jpg", ".JPEG", ".png", ".001", ".tif")
 
