@@ -75,7 +75,6 @@ def duplicate_groups(images: DataFrame, /) -> DataFrame:
 
 def summarise(groups: DataFrame, *, examples: int = EXAMPLES) -> DuplicateSummary:
     """Count the groups and collect the worst ``examples``. Runs Spark, which computes the groups once."""
-    # Wrong labels are worse than leaks into a test split, and these are worse than repeated images.
     worst_first = (F.desc("different_labels"), F.desc("different_splits"), F.desc("images"), "first", "sha256")
     # Counted from persisted rows: an Observation counts rows again that Spark computes again, for a sort or after a
     # failure.

@@ -242,15 +242,15 @@ def write_missing(
         files=left,
         allowed=allowed,
     )
-    images = _images_by_class(rows or [], survey, begun, plan=plan)
+    by_class = _images_by_class(rows or [], survey, begun, plan=plan)
     report = IngestReport.of(
         rows or [],
         plan=plan,
-        classes=sum(map(bool, images.values())) if plan.source.label_type == "int" else 0,
+        classes=sum(map(bool, by_class.values())) if plan.source.label_type == "int" else 0,
         ingest_id=begun.ingest_id,
         unmatched=begun.unmatched,
         started=begun.started,
-        remarks=class_remarks(images, plan=plan, destination=survey.destination, started=begun.started),
+        remarks=class_remarks(by_class, plan=plan, destination=survey.destination, started=begun.started),
     )
     if plan.target is not None and rows is not None:
         publish_rejected(outcomes, plan=plan)

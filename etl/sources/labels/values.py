@@ -221,7 +221,6 @@ def class_numbers(names: Collection[str], *, plan: SourcePlan) -> dict[str, int]
     """The number of each class (of `LabelMeaning.names`) if the names are numbers; None if names get numbers."""
     if names and _are_numbers(names, plan):  # each is written in one way: 02 and 2.0 are the class 2
         return {name: int(name) for name in sorted(names)}
-    # The names of folders may be numbers by chance: only the user knows.
     if plan.by_folder and plan.class_names is None and names and all(map(is_number, names)):
         log.warning(
             "All %d class names are integers. They get numbers as names, in code-point order: 10 comes before 2. "
