@@ -180,9 +180,7 @@ def _list_images(
                 expand(plan.address, storage_at=storage_at),
                 dataset=dataset,
                 or_split=or_split,
-                masks=plan.label_type == "blob",
-                has_companions=plan.label_type in ("blob", "multi"),
-                has_classes=plan.label_type == "int",
+                label_type=plan.label_type,
                 keep=keep,
             )
 

@@ -32,6 +32,7 @@ from etl.workers import map_items
 from formats.errors import StorageError
 from formats.stores.storage import Storage
 from schemas import image_id
+from schemas.tables import LabelType
 
 _TARS = (".tar", ".tar.gz", ".tgz")
 _MOST = 1_000_000
@@ -124,9 +125,7 @@ def list_shards(
     *,
     dataset: str,
     or_split: bytes,
-    masks: bool = False,
-    has_companions: bool = True,
-    has_classes: bool = True,
+    label_type: LabelType = "int",
     keep: Callable[[DataFrame], DataFrame] = lambda frame: frame,
 ) -> Listing:
     """List the images of shards, several shards at once. A path is ``shard-stem/member``, and labels are the text of a
@@ -144,14 +143,7 @@ def list_shards(
         raise SourceError(
             f"Wanted {len(places):,} shards. Found: {len(missing):,} of them missing, first {text(missing[0])}."
         )
-    list_batches = partial(
-        _list_all,
-        dataset=dataset,
-        or_split=or_split,
-        masks=masks,
-        has_companions=has_companions,
-        has_classes=has_classes,
-    )
+    list_batches = partial(_list_all, dataset=dataset, or_split=or_split, label_type=label_type)
     # kept: both images and ignored members are taken from it
     listed = keep(map_items(spark, list(stems.values()), task=list_batches, schema=ENTRIES))
     is_image = ~F.col("reason").eqNullSafe(F.lit(_NOT_TAKEN))
@@ -185,16 +177,14 @@ def _list_batches(
     *,
     dataset: str,
     or_split: bytes,
-    masks: bool,
-    has_companions: bool = True,
-    has_classes: bool = True,
+    label_type: LabelType = "int",
     others: Counter[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Places in, rows of `ENTRIES` out; the kinds of members that are not taken are counted in ``others``."""
     others = Counter() if others is None else others
     for place in places:
         with open_archive(place, executor_storage) as archive:
-            read = _Sampling(masks=masks, has_companions=has_companions, has_classes=has_classes, others=others)
+            read = _Sampling(label_type=label_type, others=others)
             yield from once(_entries(archive, place, dataset, or_split, read), dataset=dataset)
 
 
@@ -216,9 +206,7 @@ def _list_all(places: Iterable[bytes], **options: Any) -> Iterator[pa.RecordBatc
 class _Sampling:
     """The members of a sample that are used. Other members are counted by kind."""
 
-    masks: bool
-    has_companions: bool
-    has_classes: bool
+    label_type: LabelType
     others: Counter[str]
 
     def leave(self, members: Iterable[Member]) -> None:
@@ -271,12 +259,13 @@ def _sample_entries(sample: Sequence[Member], entry: Callable[..., Entry], read:
     if images:
         arrays = [member for member in others if _parts(member)[-1] == b"npy"]
         pictures = [member for member in others if _is_mask(member)]
-        # masks before arrays if labels are masks
-        companions = (pictures + arrays if read.masks else arrays + pictures)[: read.has_companions]
+        companions = {"blob": pictures + arrays, "multi": arrays + pictures}.get(read.label_type, [])[:1]
         try:
             label, label_member = _label(others)
         except LabelError as error:
-            label, label_member, cut = None, None, cut or (f"unreadable label: {error}" if read.has_classes else None)
+            label, label_member = None, None
+            if read.label_type == "int":  # otherwise labels are not used
+                cut = cut or f"unreadable label: {error}"
         yield entry(images[0], cut, label, next(iter(companions), None))
         read.leave(member for member in others if member is not label_member and member not in companions)
         for member in images[1:]:

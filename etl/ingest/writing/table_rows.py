@@ -53,38 +53,21 @@ class TableTarget:
             yield await TableRows.prepare(session, self, clock)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TableRows:
     """Prepared statements for the three kinds of rows."""
 
-    def __init__(
-        self,
-        session: TaskSession,
-        target: TableTarget,
-        clock: int,
-        data: Any,
-        metadata: Any,
-        quarantine: Any,
-        states: ReplacedStates | None,
-    ) -> None:
-        self._session = session
-        self._clock = clock
-        self._tables = target.tables
-        self._data = data
-        self._metadata = metadata
-        self._quarantine = quarantine
-        self._states = states
-        self._sequence = target.run.sequence
-        self._ingest_id = target.ingest_id
-        self._source_name, self._determined = target.source_name, target.determined
-        self._times = (clock, target.ttl) if target.ttl else (clock,)
-        self._run = (ingest_time(target.ingest_id), target.ingest_id)
-        # In one keyspace, both rows of an image have the same partition key: they are one mutation, applied entirely or
-        # not.
-        self._is_one_mutation = target.tables.data.keyspace == target.tables.metadata.keyspace
+    session: TaskSession
+    target: TableTarget
+    clock: int  # the write time of all rows, in microseconds
+    data: Any
+    metadata: Any
+    quarantine: Any
+    states: ReplacedStates | None
 
     @classmethod
     async def prepare(cls, session: TaskSession, target: TableTarget, clock: int) -> "TableRows":
-        """Prepare the statements with the write time of all rows, in microseconds."""
+        """Prepare the statements."""
         tables, names = target.tables, target.tables.columns
         data = [names.id, names.data] if tables.label_type == "none" else [names.id, names.data, names.label]
         determined = [names.label if name == "label" else name for name in target.determined]
@@ -99,43 +82,46 @@ class TableRows:
                 before=target.before,
                 restores=target.restores,
             )
+        quarantine = ["ingest_id", "path", "stage", "reason", "bytes"]
         return cls(
-            session,
-            target,
-            clock,
-            await session.prepare(insert_into(tables.data, data, has_ttl=has_ttl)),
-            await session.prepare(insert_into(tables.metadata, metadata, has_ttl=has_ttl)),
-            await session.prepare(insert_into(tables.quarantine, ["ingest_id", "path", "stage", "reason", "bytes"])),
-            states,
+            session=session,
+            target=target,
+            clock=clock,
+            data=await session.prepare(insert_into(tables.data, data, has_ttl=has_ttl)),
+            metadata=await session.prepare(insert_into(tables.metadata, metadata, has_ttl=has_ttl)),
+            quarantine=await session.prepare(insert_into(tables.quarantine, quarantine)),
+            states=states,
         )
 
     async def accept(self, entry: Entry, prepared: PreparedImage, label: int | None) -> None:
         """Write the two rows of an image. Raises `RejectedError` if the server does not accept them."""
-        image, row = uuid.UUID(bytes=entry.id), image_row(entry, prepared, label=label, source_name=self._source_name)
+        target, tables = self.target, self.target.tables
+        image, row = uuid.UUID(bytes=entry.id), image_row(entry, prepared, label=label, source_name=target.source_name)
         data: tuple[Any, ...] = (image, prepared.data)
-        if self._tables.label_type != "none":
+        if tables.label_type != "none":
             data = (*data, row.data_label)
-        since = self._sequence
+        since = target.run.sequence
         replaced: list[tuple[Any, tuple[Any, ...]]] = []
-        if self._states is not None:
+        if self.states is not None:
             state = State(label=row.label, labels=row.labels, or_label=row.or_label, sha256=prepared.sha256)
-            since, replaced = await self._states.follow(image, state)
-        determined = [getattr(row, name) for name in self._determined]
-        metadata: tuple[Any, ...] = (image, *determined, *self._run, since)
+            since, replaced = await self.states.follow(image, state)
+        determined = [getattr(row, name) for name in target.determined]
+        metadata = (image, *determined, ingest_time(target.ingest_id), target.ingest_id, since)
+        times = (self.clock, target.ttl) if target.ttl else (self.clock,)
         # a replaced state belongs to the mutation that replaces it
-        rows = [(self._metadata, (*metadata, *self._times)), *replaced]
-        data_row = (self._data, (*data, *self._times))
-        about = f"image {image} ({row.path}) into {self._tables.data} and {self._tables.metadata}"
+        rows = [(self.metadata, (*metadata, *times)), *replaced]
+        data_row = (self.data, (*data, *times))
+        about = f"image {image} ({row.path}) into {tables.data} and {tables.metadata}"
+        # In one keyspace, both rows have the same partition key: they are one mutation, applied entirely or not.
+        # Otherwise the metadata row is written second, because it means that the image exists.
+        is_one_mutation = tables.data.keyspace == tables.metadata.keyspace
         try:
-            if self._is_one_mutation:
-                await self._session.write([data_row, *rows], about=about)
-            else:  # a metadata row means that the image exists, so it is written second
-                for together in ([data_row], rows):
-                    await self._session.write(together, about=about)
+            for together in [[data_row, *rows]] if is_one_mutation else [[data_row], rows]:
+                await self.session.write(together, about=about)
         except TooLargeError as error:
             raise RejectedError("too large", f"{error} {_LIMITS}") from None
 
     async def reject(self, entry: Entry, *, path: str, stage: str, reason: str) -> None:
         """Record in the quarantine table why an image has no rows. ``path`` includes the split folder."""
-        row = (self._quarantine, (self._ingest_id, path, stage, reason, entry.size, self._clock))
-        await self._session.write([row], about=f"{path} into {self._tables.quarantine}")
+        row = (self.quarantine, (self.target.ingest_id, path, stage, reason, entry.size, self.clock))
+        await self.session.write([row], about=f"{path} into {self.target.tables.quarantine}")

@@ -14,12 +14,13 @@ from etl.sources.tar_members import CUT
 from etl.sources.webdataset import expand
 from formats.stores.storage import Storage
 from schemas import image_id
+from schemas.tables import LabelType
 from tests.support.archives import tar_of
 
 
-def _listed(place: Path, *, masks: bool = False) -> list[dict[str, Any]]:
+def _listed(place: Path, *, label_type: LabelType = "int") -> list[dict[str, Any]]:
     """The entries that the task finds in a shard."""
-    found = webdataset._list_batches([os.fsencode(place)], dataset="d", or_split=b"train", masks=masks)
+    found = webdataset._list_batches([os.fsencode(place)], dataset="d", or_split=b"train", label_type=label_type)
     return [row for batch in found for row in batch.to_pylist()]
 
 
@@ -86,8 +87,7 @@ def test_labels_that_cannot_be_read_have_a_reason(tmp_path: Path) -> None:
         assert (row["or_label"], row["reason"].partition(":")[0]) == (None, "unreadable label")
     place = _shard(tmp_path, ("1.jpg", b"x"), ("1.cls", b"caf\xe9"))
     assert _seen(_listed(place)) == [(b"s-0/1.jpg", None, r"unreadable label: b'caf\xe9', which is not UTF-8")]
-    found = webdataset._list_batches([os.fsencode(place)], dataset="d", or_split=b"", masks=False, has_classes=False)
-    assert [row["reason"] for batch in found for row in batch.to_pylist()] == [None]  # labels of images are not used
+    assert [row["reason"] for row in _listed(place, label_type="none")] == [None]  # labels of images are not used
 
 
 def test_arrays_and_masks_belong_to_their_image(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_arrays_and_masks_belong_to_their_image(tmp_path: Path) -> None:
     data = place.read_bytes()
     found = {
         row["path"]: data[row["label_offset"] : row["label_offset"] + row["label_bytes"]]
-        for row in _listed(place)
+        for row in _listed(place, label_type="multi")
         if row["reason"] is None and row["label_place"] == os.fsencode(place)
     }
     assert found == {
@@ -115,7 +115,7 @@ def test_arrays_and_masks_belong_to_their_image(tmp_path: Path) -> None:
         b"s-0/3.jpg": b"array 3",
         b"s-0/4.png": b"array 4",
     }
-    (preferred,) = [row for row in _listed(place, masks=True) if row["path"] == b"s-0/4.png"]
+    (preferred,) = [row for row in _listed(place, label_type="blob") if row["path"] == b"s-0/4.png"]
     assert data[preferred["label_offset"] :].startswith(b"mask 4")
 
 

@@ -69,7 +69,7 @@ def of_text(delimiter: str, name: str, start: bytes = b"") -> Callable[[Path, li
 
 def of_shard(folder: Path, members: Collection[tuple[str, bytes]]) -> list[str | None]:
     (folder / "s.tar").write_bytes(tar_of(*members))
-    found = webdataset._list_batches([os.fsencode(folder / "s.tar")], dataset="d", or_split=b"", masks=False)
+    found = webdataset._list_batches([os.fsencode(folder / "s.tar")], dataset="d", or_split=b"")
     return [row["or_label"] for batch in found for row in batch.to_pylist()]
 
 
