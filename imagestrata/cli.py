@@ -57,13 +57,8 @@ COMMANDS = {name: command for group in _GROUPS.values() for name, command in gro
 
 @command("error")
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command.
-
-    Args:
-        argv: The command and its options; None for the command line of the process.
-
-    Returns:
-        The exit code: 0 done, 1 failed, 2 bad arguments, 130 interrupted.
+    """Run the command that ``argv`` (by default the process's) names, and return its exit code: 0 done, 1 failed, 2 bad
+    arguments, 130 interrupted.
     """
     name, *rest = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     if name in ("-h", "--help"):

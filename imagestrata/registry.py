@@ -38,18 +38,9 @@ __all__ = ["Change", "Item", "Lineage", "Product", "Registry", "as_svg", "as_tex
 
 
 class Registry:
-    """The registry of a keyspace. A context manager: it is connected inside the block.
-
-    Args:
-        keyspace: The keyspace of the metadata tables.
-        hosts: Contact points of Cassandra; None for the one that `imagestrata up` started, else 127.0.0.1.
-        port: Its port; None for that of `imagestrata up`, else 9042.
-        username: The user; None if Cassandra does not authenticate.
-        password: The user's password.
-
-    Raises:
-        IdentifierError: The keyspace is not a valid name.
-        UnreachableError: On entering: Cassandra does not answer.
+    """The registry of a keyspace. A context manager: it is connected inside the block. Without ``hosts`` and ``port``,
+    the Cassandra is the one that `imagestrata up` started, else 127.0.0.1 port 9042. Raises `IdentifierError` for a
+    keyspace that is not a valid name, and on entering `UnreachableError`.
     """
 
     def __init__(
@@ -76,18 +67,8 @@ class Registry:
         return [item for item in contents(self._control, keyspace=self.keyspace) if kind is None or _is_of(item, kind)]
 
     def find(self, name: str, kind: str | None = None) -> Item:
-        """Find one thing.
-
-        Args:
-            name: Its name, with or without ``@vN``; the newest version otherwise. Splits and shard sets may be named by
-                a relative path.
-            kind: Its kind, if things of several kinds have this name.
-
-        Returns:
-            The thing.
-
-        Raises:
-            TableError: There is none, or there are several of different kinds.
+        """Find one thing by its name, with ``@vN`` or else in its newest version. Splits and shard sets may be named by
+        a relative path. Raises `TableError` if there is none, or if there are several and no ``kind`` is given.
         """
         names = {name, os.path.abspath(name)}
         found = [item for item in self.items(kind) if names & {item.title, item.name}]
@@ -109,20 +90,8 @@ class Registry:
         description: str | None = None,
         tags: Mapping[str, str] = MappingProxyType({}),
     ) -> Item:
-        """Change what people say about a thing.
-
-        Args:
-            item: The thing.
-            owner: The owner; None to keep it.
-            description: The description; None to keep it.
-            tags: Tags to set. An empty value removes a tag.
-
-        Returns:
-            The thing with its new owner, description and tags.
-
-        Raises:
-            TableError: It is read from the tables of ingests, so it cannot be described.
-            UnreachableError: Cassandra does not answer, or refuses to write.
+        """Change what people say about a thing, and return it. None keeps a text; an empty value removes a tag. Raises
+        `TableError` for a thing that is read from the tables of ingests, and `UnreachableError`.
         """
         entry = item.entry
         if entry is None and item.kind == DATASET:
@@ -143,18 +112,9 @@ class Registry:
         return register_product(self._control, product, keyspace=self.keyspace)
 
     def plan(self, place: str, *, prune: bool = False, drop_values: bool = False) -> list[Change]:
-        """Compare definitions in TOML files with the registry. Writes nothing.
-
-        Args:
-            place: A file, or a folder of files ``*.toml``.
-            prune: Remove what the definitions do not have.
-            drop_values: Allow that the values of removed feature views are dropped.
-
-        Returns:
-            The changes, for `apply`.
-
-        Raises:
-            EtlError: A file is wrong, or a change is not allowed.
+        """Compare definitions, in a TOML file or a folder of them, with the registry, and return the changes for
+        `apply`. ``prune`` removes what the definitions do not have; ``drop_values`` allows that the values of removed
+        feature views are dropped. Raises `EtlError` if a file is wrong or a change is not allowed.
         """
         wanted = definitions.read_definitions(place)
         return definitions.plan_changes(
@@ -162,18 +122,9 @@ class Registry:
         )
 
     def plan_removal(self, item: Item, *, drop_values: bool = False) -> list[Change]:
-        """Plan the removal of a registered object. Writes nothing.
-
-        Args:
-            item: The object.
-            drop_values: Allow that the values of a feature view are dropped.
-
-        Returns:
-            The change, for `apply`.
-
-        Raises:
-            ConflictError: Something uses it, or its values would be dropped.
-            TableError: It is not in the registry.
+        """Plan the removal of a registered object, and return the change for `apply`. ``drop_values`` allows that the
+        values of a feature view are dropped. Raises `ConflictError` if something uses it or values would be dropped,
+        and `TableError` if it is not in the registry.
         """
         if item.entry is None:
             raise TableError(f"Wanted something that is registered. Found: the {item.kind} {item.title}, which is not.")
@@ -184,21 +135,10 @@ class Registry:
         definitions.apply_changes(self._control, changes, keyspace=self.keyspace)
 
     def lineage(self, target: str, *, metadata: TableName | None = None, id_column: str = "id") -> Lineage:
-        """Where something comes from, and what was made from it.
-
-        Args:
-            target: The id or path of an image, or the address of a split, a shard set or a checkpoint. A path may
-                begin with the split folder; it needs ``metadata``.
-            metadata: The metadata table of an image.
-            id_column: Its column of ids.
-
-        Returns:
-            The lineage.
-
-        Raises:
-            EtlError: Nothing is known of it, or Cassandra does not answer.
-            FormatsError: Its files cannot be read.
-            SchemaError: Its manifest cannot be read.
+        """Where something comes from, and what was made from it. ``target`` is the id or path of an image, or the
+        address of a split, a shard set or a checkpoint. A path needs ``metadata``, and may begin with the split folder.
+        Raises `EtlError` if nothing is known of it or Cassandra does not answer, `FormatsError` and `SchemaError` if
+        its files or manifest cannot be read.
         """
         tracer = Tracer(self._control, keyspace=self.keyspace)
         if (image := image_id(target)) is not None:

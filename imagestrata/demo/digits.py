@@ -14,16 +14,8 @@ SIDE = 64
 
 
 def write(folder: Path) -> Path:
-    """Write ``folder/{train,val}/DIGIT/NUMBER.png`` unless the folder exists.
-
-    Every fifth picture goes to val, every tenth is a JPEG. The tree is written to another folder and renamed, so that
-    it is complete if it exists.
-
-    Args:
-        folder: The root of the tree.
-
-    Returns:
-        The folder.
+    """Write ``folder/{train,val}/DIGIT/NUMBER.png`` unless the folder exists, and return it. Every fifth picture goes
+    to val, every tenth is a JPEG.
     """
     if folder.is_dir():
         return folder
@@ -38,7 +30,7 @@ def write(folder: Path) -> Path:
             drawn.save(place / f"{number:04d}.jpg", quality=92)
         else:
             drawn.save(place / f"{number:04d}.png")
-    aside.rename(folder)
+    aside.rename(folder)  # so a tree that exists is complete
     return folder
 
 

@@ -53,14 +53,8 @@ class Epochs:
 
 
 def run(data: Path | None = None, *, port: int | None = None) -> dict[str, Any]:
-    """Run all steps, with a line for each.
-
-    Args:
-        data: A tree of images; None for the digits.
-        port: The port of Cassandra; None for that of its last run, or the usual one.
-
-    Returns:
-        The results that the last line prints.
+    """Run all steps with a line for each, on a tree of images or the digits, and return the results that the last line
+    prints.
     """
     console = Console(stderr=True, highlight=False)
     port = start_cassandra(port, console)
@@ -118,10 +112,8 @@ def start_cassandra(port: int | None, console: Console) -> int:
 
 
 def configure(tree: Path, subdirs: Sequence[str]) -> None:
-    """Make the demo's tree, tables and split folder the defaults of the environment's Spark.
-
-    The address of Cassandra is none of them: jobs find the node that runs, and this file outlives it.
-    """
+    """Make the demo's tree, tables and split folder the defaults of the environment's Spark."""
+    # Not the address of Cassandra: jobs find the node that runs, and this file outlives it.
     extra = {
         "spark.imagestrata.source": str(tree),
         "spark.imagestrata.data-table": f"{KEYSPACE}.data",
@@ -136,10 +128,8 @@ def configure(tree: Path, subdirs: Sequence[str]) -> None:
 
 
 def use_own_spark(port: int) -> None:
-    """Let jobs of this process run the environment's Spark with the demo's Cassandra, whatever the user's settings say.
-
-    Both jobs use one Java process: another one would take seconds to start.
-    """
+    """Let jobs of this process run the environment's Spark with the demo's Cassandra, not what the user's settings say."""
+    # Both jobs use one Java process: another one would take seconds to start.
     for name in [name for name in os.environ if name.startswith(("SPARK_", "PYSPARK_"))]:
         del os.environ[name]
     bar = str(sys.stderr.isatty()).lower()

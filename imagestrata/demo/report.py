@@ -26,15 +26,8 @@ class Tile:
 
 
 def tiles(images: NDArray[np.float32], labels: NDArray[np.int64], names: Mapping[int, str]) -> list[Tile]:
-    """Turn a batch into pictures.
-
-    Args:
-        images: Normalised float32 of shape ``(b, 3, h, w)``.
-        labels: Class numbers of shape ``(b,)``.
-        names: Class names by number.
-
-    Returns:
-        The pictures with the names of their classes.
+    """Turn normalised float32 images of shape ``(b, 3, h, w)`` and their class numbers into pictures with the names of
+    their classes.
     """
     shown = np.clip((images.transpose(0, 2, 3, 1) * _STD + _MEAN) * 255, 0, 255).astype(np.uint8)
     return [
@@ -46,14 +39,7 @@ def tiles(images: NDArray[np.float32], labels: NDArray[np.int64], names: Mapping
 def write(
     path: Path, *, sheet: Sequence[Tile], split_counts: Sequence[Mapping[str, int]], metrics: Mapping[str, Any]
 ) -> None:
-    """Write the report as one file.
-
-    Args:
-        path: The file.
-        sheet: The pictures to show.
-        split_counts: For each split, the number of images by class name.
-        metrics: Values by name.
-    """
+    """Write the report as one file: pictures, the number of images by class name in each split, and values by name."""
     page = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=jinja2.StrictUndefined
     ).get_template("report.html.j2")

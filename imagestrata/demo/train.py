@@ -32,13 +32,8 @@ def parser() -> Parser:
 
 
 def network(classes: int) -> "nn.Module":
-    """Make a network of three convolutions and a linear layer.
-
-    Args:
-        classes: The number of classes.
-
-    Returns:
-        A module that takes pictures, float32 of shape ``(b, 3, 32, 32)``, and returns logits of shape ``(b, classes)``.
+    """Make a network of three convolutions and a linear layer, from float32 of shape ``(b, 3, 32, 32)`` to logits of
+    shape ``(b, classes)``.
     """
     from torch import nn
 
@@ -77,14 +72,8 @@ def correct(model: "nn.Module", batches: Iterable[tuple["torch.Tensor", "torch.T
 
 
 def train(epochs: int, console: "Console") -> dict[str, float | int]:
-    """Train on split 0 and validate on split 1 after each epoch.
-
-    Args:
-        epochs: Passes over split 0.
-        console: Where the progress is printed.
-
-    Returns:
-        The numbers of images and epochs, and the accuracy after the last epoch.
+    """Train on split 0, validate on split 1 after each epoch, and return the numbers of images and epochs and the last
+    accuracy.
     """
     import torch
 

@@ -15,15 +15,7 @@ PACKAGES = ("schemas", "formats", "etl", "jobs")
 
 
 def write(path: Path, root: Path = ROOT) -> int:
-    """Write the packages with their data files to an archive.
-
-    Args:
-        path: The archive.
-        root: The folder with the packages.
-
-    Returns:
-        The number of files.
-    """
+    """Write the packages below ``root`` with their data files to an archive, and return the number of files."""
     files = sorted(
         file
         for package in PACKAGES

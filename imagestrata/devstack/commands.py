@@ -119,10 +119,7 @@ def _heap(text: str) -> int:
 
 
 def existing(folder: Path) -> Cassandra | None:
-    """The server that was started in a folder before, with its settings; None if there was none.
-
-    Raises `DevstackError` if its settings cannot be read.
-    """
+    """The server that was started in a folder, or None. Raises `DevstackError` if its settings cannot be read."""
     path = folder / "cluster.json"
     if not path.is_file():
         return None

@@ -152,21 +152,15 @@ def memory(available: float) -> Check:
 
 
 def clock(whose: str, here: float, there: float | None) -> Check:
-    """Check this machine's clock, alone or against a server's: row versions and S3 signatures depend on it.
-
-    Args:
-        whose: The server in the check's name.
-        here: This machine's time in seconds since 1970.
-        there: The server's time; None to check that this machine's year is plausible.
-
-    Returns:
-        The check.
+    """Check this machine's clock against a server's, both in seconds since 1970. Without one (None), the year must be
+    plausible.
     """
     name = "clock" if there is None else f"clock of {whose}"
     shown = datetime.fromtimestamp(here, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     if there is None:
         is_absurd = not 2025 <= datetime.fromtimestamp(here, UTC).year <= 2100
         return Check(name, "error" if is_absurd else "ok", shown, "set the clock and use NTP" * is_absurd)
+    # Versions of rows and signatures of S3 requests depend on clocks that agree.
     off = abs(here - there)
     state: State = "ok" if off <= _LATE_SECONDS else "warning" if off < _REFUSED_SECONDS else "error"
     return Check(name, state, f"{off:.0f} s apart", "" if state == "ok" else "use NTP on both machines")
@@ -213,18 +207,7 @@ def cassandra(hosts: str | None, port_asked: int | None) -> Iterator[Check]:
 
 
 def web(name: str, address: str | None, path: str, setting: str, start: str) -> Iterator[Check]:
-    """Check that a server answers over HTTP, with any status, and its clock.
-
-    Args:
-        name: The server in the check's name.
-        address: Its address; None or empty if it is not configured.
-        path: What to request.
-        setting: How to configure the address.
-        start: The command that starts such a server.
-
-    Yields:
-        The checks.
-    """
+    """Check that a server answers over HTTP, with any status, and its clock. ``setting`` and ``start`` are advice."""
     if not address:
         yield Check(name, "skipped", "not configured, not checked", f"set {setting}")
         return

@@ -59,12 +59,8 @@ class Wanted:
 
 
 class Environment:
-    """The virtual environment of a checkout.
-
-    Args:
-        root: The checkout.
-        folder: The environment's folder, relative to `root`.
-        lock: A lock file below imagestrata/devstack, whose packages replace those of requirements.lock.
+    """The virtual environment of a checkout. The packages of a ``lock`` below imagestrata/devstack replace those of
+    requirements.lock.
     """
 
     def __init__(self, root: Path = ROOT, *, folder: str = ".venv", lock: str | None = None) -> None:
@@ -216,19 +212,8 @@ class Environment:
         new.replace(self.stamp)
 
     def run(self, tool: str, *arguments: str | Path, input: str | None = None, check: bool = True) -> str:
-        """Run a tool of the environment in the checkout, with the user's package index.
-
-        Args:
-            tool: Its name in the environment's bin folder.
-            *arguments: Its arguments.
-            input: What it reads from standard input.
-            check: Refuse exit codes other than 0.
-
-        Returns:
-            What it prints.
-
-        Raises:
-            SetupError: It failed.
+        """Run a tool of the environment in the checkout, with the user's package index, and return what it prints. With
+        ``check``, raises `SetupError` for an exit code other than 0.
         """
         done = subprocess.run(
             [str(self.folder / "bin" / tool), *map(str, arguments)],

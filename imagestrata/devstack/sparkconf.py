@@ -72,22 +72,8 @@ def write(
     python: Path,
     demo_defaults: Path = DEMO_DEFAULTS,
 ) -> bool:
-    """Write the three files.
-
-    If the path of the environment contains a space, Spark finds Java by JAVA_HOME or PATH only.
-
-    Args:
-        extra: New lines for the demo's file, which is written first. None leaves that file unchanged.
-        site_packages: The environment's packages.
-        java_home: The Java to use.
-        python: The environment's Python.
-        demo_defaults: The demo's file.
-
-    Returns:
-        Whether a file changed.
-
-    Raises:
-        SetupError: pyspark or its jars are missing.
+    """Write the three files, and return whether one changed. ``extra`` replaces the lines of the demo's file. Raises
+    `SetupError` if pyspark or its jars are missing.
     """
     if not (site_packages / "pyspark").is_dir():
         raise SetupError(f"wanted pyspark in {site_packages}. Found: none. Run 'make setup'.")
@@ -95,7 +81,8 @@ def write(
         _write_if_new(demo_defaults, "".join(f"{name} {value}\n" for name, value in sorted(extra.items())))
     folder = conf_folder(site_packages)
     machine = {"spark.jars": ",".join(path.as_uri() for path in jars.connector(site_packages))}
-    if " " in str(folder):  # Spark's scripts do not read spark-env.sh from such a folder
+    # Spark's scripts do not read spark-env.sh from such a folder, so Spark finds Java by JAVA_HOME or PATH only.
+    if " " in str(folder):
         machine["spark.pyspark.python"] = str(python)
         environment = ""
     else:

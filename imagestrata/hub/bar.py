@@ -22,10 +22,7 @@ class Tells(Protocol):
 
 @contextmanager
 def bars(wanted: bool | Progress) -> Iterator[Tells]:
-    """Show a bar for each part of the work, or call a function.
-
-    Without a terminal or without rich, nothing is shown.
-    """
+    """Show a bar for each part of the work, or call a function. Shows nothing without a terminal or without rich."""
     if callable(wanted):
         called = wanted
         yield lambda what, total, /, *, is_bytes=True: lambda done: called(what, done, total)

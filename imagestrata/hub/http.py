@@ -98,9 +98,8 @@ class Tries:
 
 
 class Connection:
-    """Connections to a service, reused between requests. For one thread, as a context manager.
-
-    Raises `OptionError` if the certificates in $AWS_CA_BUNDLE cannot be read.
+    """Connections to a service, reused between requests. For one thread, as a context manager. Raises `OptionError` if
+    the certificates in $AWS_CA_BUNDLE cannot be read.
     """
 
     def __init__(self, service: Service) -> None:
@@ -125,10 +124,9 @@ class Connection:
         self, method: str, path: str, *, body: Any = None, headers: Mapping[str, str] | None = None,
         fine: tuple[int, ...] = (200,), keys: tuple[str, ...] = (),
     ) -> Answer:  # fmt: skip
-        """Send a small request, repeat it while there is no response, and return the whole response.
-
-        Raises `AccessError`, `UnreachableError`, and `DatasetError` for statuses that are not ``fine`` and for a 200
-        whose JSON lacks the ``keys``.
+        """Send a small request, repeat it while there is no response, and return the whole response. Raises
+        `AccessError`, `UnreachableError`, and `DatasetError` for statuses that are not ``fine`` and for a 200 whose
+        JSON lacks the ``keys``.
         """
         told = dict(headers or {})
         data = None
@@ -149,10 +147,9 @@ class Connection:
         self, method: str, path: str, *, headers: Mapping[str, str], body: bytes | Iterable[bytes] | None = None,
         seconds: float = TIMEOUT_SECONDS, follow: bool = False,
     ) -> Response:  # fmt: skip
-        """Send one request once. A body of blocks needs a Content-Length.
-
-        ``seconds`` limits the wait for the response. ``follow`` follows redirects, without the token. Raises
-        `LostError`, `AccessError` for a certificate, `DatasetError`, and errors of the body's iterator.
+        """Send one request once and wait ``seconds`` for the response; ``follow`` follows redirects, without the token.
+        A body of blocks needs a Content-Length. Raises `LostError`, `AccessError` for a certificate, `DatasetError`,
+        and errors of the body's iterator.
         """
         url, told = self.service.url + path, dict(headers)
         for _ in range(_MOST_REDIRECTS + 1):

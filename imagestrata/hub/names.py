@@ -34,11 +34,7 @@ def check_new(connection: Connection, name: str) -> None:
 
 
 def near_names(name: str, names: Collection[str]) -> list[str]:
-    """Return up to three similar names, the most similar first.
-
-    Case, dashes, dots and underscores are ignored. Names that differ only in numbers or single letters are a series and
-    not similar (``run-1`` and ``run-2``, ``set-a`` and ``set-b``).
-    """
+    """Return up to three similar names, the most similar first. Case, dashes, dots and underscores do not count."""
     far = {one: _distance(name, one) for one in names if one != name}
     return sorted((one for one, distance in far.items() if distance <= _NEAR), key=lambda one: (far[one], one))[:3]
 
@@ -49,6 +45,7 @@ def _distance(name: str, other: str) -> int:
     one, two = _plain(name), _plain(other)
     if one == two:
         return 0
+    # Names that differ only in numbers or single letters are a series: run-1 and run-2, set-a and set-b.
     if _series(name) == _series(other):
         return too_many
     matcher = difflib.SequenceMatcher(None, one, two, autojunk=False)

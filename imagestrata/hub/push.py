@@ -34,9 +34,8 @@ log = logging.getLogger(__name__)
 def push(
     connection: Connection, source: Source, *, name: str, path: Path, create: bool | None, tell: Tell
 ) -> dict[str, Any]:
-    """Send a source to a dataset. Returns the description of the version, with ``is_new`` and ``is_created``.
-
-    Raises `DatasetError`, `AccessError`, `UnreachableError`.
+    """Send a source to a dataset, and return the description of the version, with ``is_new`` and ``is_created``. Raises
+    `DatasetError`, `AccessError`, `UnreachableError`.
     """
     with _record(connection.service.url, name, path, source) as record:
         before, is_created = _newest(connection, name, create)
@@ -256,9 +255,8 @@ class _Push:
 
 
 def _newest(connection: Connection, name: str, create: bool | None) -> tuple[dict[str, Any] | None, bool]:
-    """The newest version of a dataset, which is created if needed, and whether it was created.
-
-    Raises `AccessError` for a token that may not push.
+    """The newest version of a dataset, which is created if needed, and whether it was created. Raises `AccessError` for
+    a token that may not push.
     """
     fine = (200,) if create is False else (200, 404)
     answer = connection.ask("GET", f"/datasets/{name}/card", fine=fine, keys=("versions", "newest", "card"))

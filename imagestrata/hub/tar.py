@@ -59,10 +59,8 @@ class FileSource:
 
 
 class FolderSource:
-    """A folder as a tar of its files and empty folders.
-
-    Links to files of the same folder are stored as files. Raises `DatasetError` for other links, for special files, and
-    for a folder without files.
+    """A folder as a tar of its files and empty folders. Links to files of the same folder are stored as files. Raises
+    `DatasetError` for other links, for special files, and for a folder without files.
     """
 
     kind = "folder"

@@ -16,12 +16,8 @@ _KNOWN_SECONDS = 2.0
 
 
 class Access:
-    """Checks the tokens of requests. A revoked token is refused within two seconds.
-
-    Args:
-        tokens: The tokens of the service.
-        is_open: Accept requests without a token until the first token is created.
-        is_insecure: Always accept requests without a token.
+    """Checks the tokens of requests. An open service accepts requests without a token until the first token is created,
+    an insecure one always. A revoked token is refused within two seconds.
     """
 
     def __init__(self, tokens: Tokens, *, is_open: bool, is_insecure: bool = False) -> None:
@@ -35,19 +31,8 @@ class Access:
         return self._is_insecure or (self._is_open and await self._kept() is None)
 
     async def check(self, authorization: str | None, scope: Scope) -> Token | None:
-        """Check the token of a request.
-
-        Args:
-            authorization: The ``Authorization`` header, if there is one.
-            scope: What the request needs.
-
-        Returns:
-            The token, or None if none is needed.
-
-        Raises:
-            NoTokenError: There is no token, or an unknown one.
-            NotAllowedError: The token permits reading only.
-            TokensError: The tokens cannot be read.
+        """Return the token of an ``Authorization`` header, or None if none is needed. Raises `NoTokenError` without a
+        known token, `NotAllowedError` if it permits reading only, and `TokensError` if the tokens cannot be read.
         """
         if await self.is_free():
             return None

@@ -60,20 +60,9 @@ class Tokens:
         return self._parsed(text)
 
     def create(self, name: str, scope: Scope, *, text: str | None = None) -> str:
-        """Create a token and store its hash.
-
-        Args:
-            name: A name that no other token has.
-            scope: What the token permits.
-            text: The token itself; by default a random one. Nothing changes if it was stored before under this name
-                and scope, so that a container can store it at each start.
-
-        Returns:
-            The token. It is not stored and cannot be shown again.
-
-        Raises:
-            SchemaError: Another token has the name, or ``text`` can be guessed: it is shorter than 32 characters, or
-                not printable ASCII without spaces.
+        """Create a token with a name that no other one has, store its hash, and return it; it cannot be shown again.
+        Without ``text``, it is random. Raises SchemaError if another token has the name, or if ``text`` can be guessed:
+        it is shorter than 32 characters, or not printable ASCII without spaces.
         """
         if text is not None and not _TEXT.fullmatch(text):
             raise SchemaError(
@@ -84,6 +73,7 @@ class Tokens:
         new = Token(name, scope, _hashed(text), created())
 
         def add(kept: list[Token]) -> list[Token]:
+            # The same token again changes nothing, so that a container can store it at each start.
             if any((one.name, one.scope, one.sha256) == (new.name, new.scope, new.sha256) for one in kept):
                 return kept
             if any(token.name == name for token in kept):

@@ -44,9 +44,8 @@ _VARIABLE = re.compile(r"[A-Za-z_.-][A-Za-z0-9_.-]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """A container of a job.
-
-    ``env`` has the literal values of variables, ``gpus`` and ``memory`` (bytes) the limits, ``written`` all fields.
+    """A container of a job. ``env`` has the literal values of variables, ``gpus`` and ``memory`` (bytes) the limits,
+    ``written`` all fields.
     """
 
     name: str
@@ -62,9 +61,8 @@ class Container:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingJob:
-    """A job: ``min_size`` to ``max_size`` replicas of its first container, and one dataset.
-
-    ``pod`` has the other fields of its pods, ``pod_metadata`` their labels and annotations, as they are written.
+    """A job: ``min_size`` to ``max_size`` replicas of its first container, and one dataset. ``pod`` has the other
+    fields of its pods, ``pod_metadata`` their labels and annotations, as they are written.
     """
 
     name: str

@@ -30,20 +30,8 @@ def processes(job: TrainingJob) -> int:
 def training_pod(
     job: TrainingJob, *, claim: str, main: str, command: Sequence[str], before: Sequence[Mapping[str, Any]] = ()
 ) -> dict[str, Any]:
-    """Return the spec of a training pod, without its restartPolicy.
-
-    Args:
-        job: The job.
-        claim: The name of the volume claim with the dataset.
-        main: The name of the first container.
-        command: The command of the first container.
-        before: Init containers to add.
-
-    Returns:
-        The spec as plain values.
-
-    Raises:
-        JobError: Fields of the job conflict with ours.
+    """Return the spec of a training pod without its restartPolicy: the first container runs ``command`` as ``main``,
+    after the init containers ``before``. Raises `JobError` if fields of the job conflict with ours.
     """
     _check(job, main)
     volumes = [*job.pod.get("volumes", ()), _dataset_volume(claim)]

@@ -19,9 +19,8 @@ _PATIENCE_SECONDS = 10
 
 @contextlib.contextmanager
 def adopting(*own: int) -> Iterator[None]:
-    """Adopt orphaned descendants while the block runs, and kill them at its end. Works on Linux only.
-
-    Existing children and ``own`` are not killed.
+    """Adopt orphaned descendants while the block runs, and kill them at its end, but not existing children and ``own``.
+    Works on Linux only.
     """
     kept = {*own, *_children()}
     _set_subreaper(1)

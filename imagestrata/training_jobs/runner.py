@@ -46,22 +46,9 @@ class RunOptions:
 
 
 def run_job(job: TrainingJob, path: Path, options: RunOptions, tell: Tell) -> int:
-    """Run a job.
-
-    Args:
-        job: The job.
-        path: The job file; its folder is the default working directory.
-        options: The options of the run.
-        tell: Gets a line for each step.
-
-    Returns:
-        The exit code: 0 done, 1 failed, 130 interrupted.
-
-    Raises:
-        JobFileError: The command does not exist here.
-        JobError: The job cannot be started.
-        OSError: A file or process cannot be used.
-        KeyboardInterrupt: The pull was interrupted.
+    """Run a job, and return the exit code: 0 done, 1 failed, 130 interrupted. The folder of the job file is the default
+    working directory; ``tell`` gets a line for each step. Raises `JobFileError` if the command does not exist here,
+    `JobError` if the job cannot be started, OSError, and KeyboardInterrupt during the pull.
     """
     container = job.containers[0]
     cwd = path.resolve().parent / (container.working_dir or "")

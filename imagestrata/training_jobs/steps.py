@@ -57,10 +57,7 @@ class Pulling:
 
 
 class Processes:
-    """Reports when the processes of a job start: at first, after a loss, and when the command restarts.
-
-    ``look`` finds the processes. It is slow, so it is called rarely.
-    """
+    """Reports when the processes of a job start: at first, after a loss, and when the command restarts."""
 
     def __init__(self, look: Callable[[], Found], tell: Tell, clock: Callable[[], float] = time.monotonic) -> None:
         self._find, self._tell, self._clock = look, tell, clock
@@ -82,6 +79,7 @@ class Processes:
     def look(self) -> None:
         """Check for changes and report them."""
         now = self._clock()
+        # To find the processes is slow, so it is done rarely.
         if now - self._looked < (_LOOK_WAITING if self._is_waiting else _LOOK_RUNNING):
             return
         self._looked = now

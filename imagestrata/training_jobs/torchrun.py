@@ -41,14 +41,12 @@ def starter(command: Sequence[str]) -> list[str]:
 
 
 def arguments(command: Sequence[str], python: str | None = None) -> list[str]:
-    """Return the arguments after torchrun's own options. ``python`` replaces the interpreter of the command.
-
-    torchrun starts scripts and modules with ``python -u``. Other commands are started with --no-python.
-    """
+    """Return the arguments after torchrun's own options. ``python`` replaces the interpreter of the command."""
     if is_torchrun(command):
         return [*command[1:]] if not is_python(command) else [*command[command.index("-m") + 2 :]]
     if not is_python(command):
         return ["--no-python", *command]
+    # torchrun starts scripts and modules with python -u itself.
     rest = [*command[1:]]
     while rest and rest[0] == "-u":
         del rest[0]

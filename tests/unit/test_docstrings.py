@@ -59,6 +59,7 @@ PLAIN: list[str] = [
     "formats/stores/uploads.py",
     "formats/tar_headers.py",
     "formats/tar_index.py",
+    "imagestrata",
     "jobs",
     "loader",
     "schemas",

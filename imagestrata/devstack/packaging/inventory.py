@@ -38,17 +38,8 @@ def write(environment: Environment, folder: Path) -> None:
 
 
 def audit(environment: Environment, folder: Path) -> list[str]:
-    """Ask for known vulnerabilities of the packages in `folder`/env, and keep the answer in audit.json.
-
-    Args:
-        environment: Has pip-audit.
-        folder: Where `write` has installed the packages.
-
-    Returns:
-        A line for each vulnerability.
-
-    Raises:
-        SetupError: The service did not answer, or not for all packages.
+    """Return a line for each known vulnerability of the packages in `folder`/env, and keep the answer in audit.json.
+    Raises `SetupError` if the service did not answer for all packages.
     """
     packages = Environment(folder=str(folder / "env")).site_packages
     # It exits with 1 for vulnerabilities and for failures alike, and with 0 where it could not ask for any package.

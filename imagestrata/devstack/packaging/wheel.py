@@ -13,17 +13,8 @@ from imagestrata.devstack.environment import Environment
 
 
 def build(environment: Environment, target: Path) -> Path:
-    """Build the wheel of a checkout.
-
-    Args:
-        environment: The checkout's environment, which has uv.
-        target: The folder for the wheel. A wheel of the same version there is replaced.
-
-    Returns:
-        The path of the wheel.
-
-    Raises:
-        SetupError: The build failed.
+    """Build the wheel of a checkout in ``target``, in place of one of the same version, and return its path. Raises
+    `SetupError`.
     """
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target, prefix=".new-") as folder:

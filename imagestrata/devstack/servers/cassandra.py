@@ -52,20 +52,10 @@ class Settings:
 
 
 class Cassandra:
-    """A server with its data in a folder.
-
-    Args:
-        folder: Its settings, data and logs.
-        port: The CQL port; None for that of the folder's last run, or a free one.
-        nodes: The number of nodes, 1 to 3.
-        auth: Require a user and a password: cassandra, cassandra.
-        heap_mb: The heap of each node in MiB.
-        yaml: Settings of cassandra.yaml that replace ours.
-        options: Options of the nodes' Java.
-        tls: The TLS context of our own sessions, if these settings make the nodes use TLS.
-
-    Raises:
-        NodeError: A value is out of range, or the folder has data with other settings.
+    """A server with its settings, data and logs in a folder. Without ``port``, it has that of the folder's last run, or
+    a free one. ``auth`` requires a user and a password: cassandra, cassandra. ``yaml`` replaces settings of
+    cassandra.yaml; ``tls`` is for our own sessions if these make the nodes use TLS. Raises `NodeError` for values out
+    of range, or data with other settings.
     """
 
     def __init__(
@@ -147,19 +137,9 @@ class Cassandra:
         return bool(self.nodes) and all(node.listens() for node in self.nodes)
 
     def start(self, *, tied: bool = False, progress: Callable[[str], None] = lambda text: None) -> bool:
-        """Start the nodes that do not run, and wait until they answer.
-
-        Args:
-            tied: Kill the nodes when the thread that starts them ends.
-            progress: Called with a text while nodes start.
-
-        Returns:
-            False if all nodes were running.
-
-        Raises:
-            PortError: Another process uses a port.
-            JavaError: There is no Java 17.
-            NodeError: The disk is full, or a node does not start. The nodes that this call started are stopped.
+        """Start the nodes that do not run, and wait until they answer; False if all were running. ``tied`` nodes are
+        killed when the thread that starts them ends. Raises `PortError` if another process uses a port, `JavaError`
+        without a Java 17, and `NodeError` if the disk is full or a node does not start.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         with locked(self.folder / "lock", timeout_s=START_TIMEOUT_S * self._nodes, what=f"Cassandra in {self.folder}"):

@@ -40,15 +40,9 @@ class Answer:
 
 
 class DatasetServer:
-    """`imagestrata serve`, as a context manager that raises `NodeError` if the service does not start.
-
-    Args:
-        root: The folder of datasets; with ``bucket``, the spool.
-        *options: More options of `imagestrata serve`.
-        limit: A bash command to run before it, such as ``ulimit -v 1000000``.
-        port: The port; 0 for a free one.
-        bucket: The address of a bucket, to serve from S3.
-        environment: The environment of the process; None for that of this process.
+    """`imagestrata serve`, as a context manager. ``root`` is the folder of datasets, or the spool if a ``bucket`` has
+    them. ``limit`` is a bash command to run before it, such as ``ulimit -v 1000000``. Raises `NodeError` if the service
+    does not start.
     """
 
     def __init__(

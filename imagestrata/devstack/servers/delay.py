@@ -30,16 +30,9 @@ class Carried:
 
 
 class DelayProxy:
-    """A proxy on a free port of 127.0.0.1 in front of a server; a context manager.
-
-    Args:
-        port: The port of the server.
-        rtt: The round-trip time in seconds; half of it is added in each direction.
-        window: The most bytes in flight in each direction of a connection.
-        hold_share: The share of responses with rows, chosen at random, that are delayed further.
-        hold: By how many seconds.
-        seed: The seed of the choice.
-        host: The host of the server.
+    """A proxy on a free port of 127.0.0.1 in front of a server; a context manager. ``rtt`` is the round-trip time in
+    seconds, ``window`` the most bytes in flight in each direction of a connection. A share of the responses with rows,
+    ``hold_share``, is chosen by ``seed`` and delayed by ``hold`` more seconds.
     """
 
     def __init__(

@@ -178,21 +178,15 @@ class Node:
         return json.dumps(settings, indent=2) + "\n"
 
     def start(self, java_home: Path, class_path: list[Path], *, tied: bool = False) -> "subprocess.Popen[bytes]":
-        """Start the process; does not wait until it is ready. Raises `PortError` if another process uses a port.
-
-        Args:
-            java_home: The Java to run on.
-            class_path: The jars of Cassandra.
-            tied: Kill the process when the thread that started it ends, and compile for a quick start (for tests).
-
-        Returns:
-            The process.
+        """Start the process without waiting until it is ready. A ``tied`` one, for tests, is killed when the thread
+        that started it ends. Raises `PortError` if another process uses a port.
         """
         self.refuse_foreign_ports()
         for name in ("data", "commitlog", "hints", "saved_caches", "tmp", "logs"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         (self.folder / "cassandra.yaml").write_text(self.yaml(), encoding="utf-8")
         (self.folder / "logback.xml").write_text(_LOGBACK.format(logs=self.folder / "logs"), encoding="utf-8")
+        # A tied node is one of a test: it compiles for a quick start.
         options = [*(["-XX:TieredStopAtLevel=1"] if tied else []), *self.options]
         command = self._command(java_home, class_path, options)
         return processes.launch(command, self.pid_file, log=self.folder / "logs" / "console.log", tied=tied)

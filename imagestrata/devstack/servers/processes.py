@@ -15,17 +15,8 @@ from imagestrata.devstack import NodeError
 def launch(
     command: Sequence[str], path: Path, *, log: Path, tied: bool, environment: Mapping[str, str] | None = None
 ) -> "subprocess.Popen[bytes]":
-    """Start a process in a new session, and write its pid file.
-
-    Args:
-        command: The program and its arguments.
-        path: The pid file; the process runs in its folder.
-        log: The file for its output.
-        tied: Kill the process when the thread that starts it ends.
-        environment: Its environment; None for that of this process.
-
-    Returns:
-        The process.
+    """Start a process in a new session and in the folder of its pid file, which is written. Its output replaces
+    ``log``; a ``tied`` process is killed when the thread that starts it ends.
     """
     with log.open("wb") as said:
         process = subprocess.Popen(
@@ -65,18 +56,8 @@ def recall(path: Path) -> int | None:
 
 
 def end(path: Path, *, timeout_s: float, by: signal.Signals = signal.SIGTERM) -> bool:
-    """Stop the process of a pid file and wait until it ends.
-
-    Args:
-        path: The pid file.
-        timeout_s: After this many seconds, the process is killed.
-        by: The signal to stop it.
-
-    Returns:
-        False if it did not run.
-
-    Raises:
-        NodeError: It still runs after it was killed.
+    """Stop the process of a pid file by a signal, or kill it after ``timeout_s``, and wait until it ends; False if it
+    did not run. Raises `NodeError` if it still runs after it was killed.
     """
     pid = recall(path)
     if pid is not None:

@@ -47,13 +47,8 @@ class Settings:
 
 
 class S3:
-    """A server with its buckets in a folder.
-
-    Args:
-        folder: Its settings and buckets.
-        port: The port; None for that of the folder's last run, or a free one.
-        access_key: Its access key; None for that of the folder, at first a random one.
-        secret_key: Its secret key; None for that of the folder, at first a random one.
+    """A server with its settings and buckets in a folder. Without ``port``, it has that of the folder's last run, or a
+    free one.
     """
 
     def __init__(
@@ -99,18 +94,9 @@ class S3:
         return pid is not None and self._settings is not None and ports.holds(pid, self.port, HOST)
 
     def start(self, *, tied: bool = False) -> bool:
-        """Start the server unless it runs, and wait until it answers.
-
-        Args:
-            tied: Kill the server when the thread that starts it ends.
-
-        Returns:
-            False if it was running.
-
-        Raises:
-            PortError: Another process uses the port.
-            SetupError: The program cannot be built.
-            NodeError: The server does not start.
+        """Start the server unless it runs, and wait until it answers; False if it was running. A ``tied`` one is killed
+        when the thread that starts it ends. Raises `PortError` if another process uses the port, `SetupError` if the
+        program cannot be built, and `NodeError` if the server does not start.
         """
         program = versitygw.build()
         self.folder.mkdir(parents=True, exist_ok=True)

@@ -24,10 +24,7 @@ def program() -> Path:
 
 
 def build() -> Path:
-    """The path of the program, which is built if it does not exist; this takes two minutes.
-
-    An interrupted build continues where it stopped. Raises `SetupError` with the error of Go.
-    """
+    """The path of the program, which is built if it does not exist. Raises `SetupError` with the error of Go."""
     target = program()
     if os.access(target, os.X_OK):
         return target

@@ -18,12 +18,7 @@ _DEFAULT_PORTS = {"http": "80", "https": "443"}
 
 
 class Admission:
-    """Refuses requests before their routes, bodies or parameters are read.
-
-    A request must have one Host header. The host must be one of ``hosts`` while no token is needed, or always if names
-    were given. A request that changes something must not come from a page of another site. All but a few paths need a
-    token.
-    """
+    """Refuses requests before their routes, bodies or parameters are read: by host, origin and token."""
 
     def __init__(self, app: ASGIApp, *, access: Access, hosts: Hosts) -> None:
         self._app, self._access, self._hosts = app, access, hosts
@@ -42,12 +37,13 @@ class Admission:
     async def _check(self, scope: Scope) -> None:
         headers, is_read = Headers(scope=scope), scope["method"] in _READS
         host, port = self._host(scope, headers)
+        # The name matters while no token is needed, or if names were given.
         if host not in self._hosts and (self._hosts.given or await self._access.is_free()):
             raise HostError(
                 f"Wanted Host {self._hosts}. Found: {host[:100]!r}. If clients use that name, start the service with "
                 "--host-name"
             )
-        if not is_read:
+        if not is_read:  # a page of another site must not change anything
             self._check_site(headers, host, port)
         if not _PUBLIC.fullmatch(scope["path"]):
             token = await self._access.check(headers.get("authorization"), "read" if is_read else "write")

@@ -43,18 +43,7 @@ def make_app(
     uploads: Uploads,
     quota: int | None = None,
 ) -> FastAPI:
-    """Create the app.
-
-    Args:
-        store: The datasets.
-        access: Checks the tokens of requests.
-        hosts: The hosts that requests may name.
-        uploads: Receives bodies for the store.
-        quota: The quota in bytes that ``/health`` reports, if there is one.
-
-    Returns:
-        The app.
-    """
+    """Create the app. ``quota`` is what ``/health`` reports, in bytes."""
     metrics = Metrics()
     app = FastAPI(
         title="imagestrata datasets",

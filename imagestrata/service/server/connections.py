@@ -36,11 +36,9 @@ log = logging.getLogger(__name__)
 
 
 def raise_limit() -> int:
-    """Raise the limit of open files to what the system allows, and return how many connections fit into it.
-
-    Without a limit, too many connections would use up the files of other requests, and the log of asyncio would fill
-    the disk.
-    """
+    """Raise the limit of open files to what the system allows, and return how many connections fit into it."""
+    # Without a limit, too many connections would use up the files of other requests, and asyncio's log would fill the
+    # disk.
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     files = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
@@ -49,12 +47,10 @@ def raise_limit() -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Limits of connections.
-
-    ``of_address`` limits the connections from one address, except from ``proxies``. Headers must arrive within
-    ``head_seconds`` of the connection, and of their first byte. Bodies must arrive, and responses be read, at
-    ``least_rate`` bytes per second, averaged over ``body_seconds`` and ``read_seconds``. Time in which the server does
-    not read does not count.
+    """Limits of connections. ``of_address`` limits the connections from one address, except from ``proxies``. Headers
+    must arrive within ``head_seconds`` of the connection, and of their first byte. Bodies must arrive, and responses be
+    read, at ``least_rate`` bytes per second, averaged over ``body_seconds`` and ``read_seconds``. Time in which the
+    server does not read does not count.
     """
 
     connections: int
@@ -217,10 +213,8 @@ class Connection(HttpToolsProtocol):
         return bool(waiting and sent == self.flow.sent and size) and size - waiting < seconds * self._limits.least_rate
 
     def _unread(self) -> int:
-        """The bytes that the client has not read, including the system's buffer; 0 if nothing waits for it.
-
-        The system accepts more bytes only when a third of its buffer is empty, which may be a megabyte.
-        """
+        """The bytes that the client has not read, including the system's buffer; 0 if nothing waits for it."""
+        # The system accepts more bytes only when a third of its buffer is empty, which may be a megabyte.
         size = self.transport.get_write_buffer_size()
         if size:
             opened: socket.socket = self.transport.get_extra_info("socket")

@@ -36,9 +36,8 @@ def add_content_routes(routes: APIRouter, store: Store, guard: Guard) -> None:
 
     @routes.get("/{name}", dependencies=[guard.reads], response_class=Response, responses=_WHOLE)
     def get_dataset(request: Request, name: Name, version: VersionNumber = None) -> Response:
-        """Download a dataset: the file, or the folder as a tar or zip, as `Accept` says.
-
-        `Range`, optionally with `If-Range`, requests a part of the file or tar. A matching `If-None-Match` returns 304.
+        """Download a dataset: the file, or the folder as a tar or zip, as `Accept` says. `Range`, optionally with
+        `If-Range`, requests a part of the file or tar. A matching `If-None-Match` returns 304.
         """
         found = store.version(name, version)
         form = downloads.form_of(found, request.headers.get("accept"))
@@ -88,7 +87,6 @@ def add_file_list_route(routes: APIRouter, store: Store, guard: Guard) -> None:
         cursor: Annotated[str, Query(max_length=4097)] = "",
     ) -> FilesShape:
         """List the files of a dataset by path. With `delimiter=/`, list the files and folders directly below `prefix`.
-
         `class` selects files directly in folders of this name, at any depth; `delimiter` then has no effect.
         """
         found = store.version(name, version)

@@ -31,9 +31,8 @@ def add_croissant_routes(routes: APIRouter, store: Store, guard: Guard) -> None:
         responses=problems.responses(404) | {200: {"content": {croissant.MEDIA_TYPE: _OBJECT}}},
     )
     def get_croissant(request: Request, name: Name, version: VersionNumber = None) -> Response:
-        """Describe a version as Croissant 1.1 (JSON-LD): its files, samples, classes and splits.
-
-        Addresses in the description begin with the address of this request.
+        """Describe a version as Croissant 1.1 (JSON-LD): its files, samples, classes and splits. Addresses in the
+        description begin with the address of this request.
         """
         found = store.version(name, version)
         node = _described(store, name, found, base=f"{request.base_url}datasets/{name}")

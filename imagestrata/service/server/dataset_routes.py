@@ -83,7 +83,6 @@ def add_version_routes(routes: APIRouter, uploads: Uploads, metrics: Metrics, gu
     )
     async def put_dataset(request: Request, name: Name, answer: Response) -> PublishedShape:
         """Upload a new version: a file, or a folder as one tar. The version becomes visible when it is complete.
-
         `Content-Disposition` names the file (default: `data`). `?sha256=HEX` or `Repr-Digest` (RFC 9530) refuses a body
         with another digest. `If-Match` refuses the upload if another version is the newest; `If-None-Match: *` refuses
         it if there is any version.
@@ -103,7 +102,6 @@ def add_version_routes(routes: APIRouter, uploads: Uploads, metrics: Metrics, gu
         answer: Response,
     ) -> PublishedShape:
         """Make an older version the newest again, under a new number and without an upload. Both share their bytes.
-
         `If-Match` refuses the request if another version is the newest.
         """
         made = uploads.restore(name, version, Conditions.of(request.headers), by=request.state.token)

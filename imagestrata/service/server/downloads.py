@@ -46,25 +46,8 @@ def content(
     kind: str,
     request: Request,
 ) -> Response:
-    """Respond with a blob or a part of it, and close it.
-
-    A GET may be redirected to a bucket. Small ranges are not redirected, so that the page can show the beginning of a
-    file, and neither is HEAD, because addresses are signed for GET only.
-
-    Args:
-        blob: The bytes.
-        part: Start and length of the part; None for all.
-        tag: The ETag.
-        filename: The name for saving.
-        kind: The media type.
-        request: GET or HEAD, with ranges and conditions.
-
-    Returns:
-        The response.
-
-    Raises:
-        RangeError: The range is outside the content.
-        ConditionError: A condition does not hold.
+    """Respond with a blob, or with the ``part`` of this start and length, and close it. Raises `RangeError` for a range
+    outside the content, and `ConditionError`.
     """
     start, length = part or (0, blob.size)
     is_head, headers = request.method == "HEAD", request.headers
@@ -74,6 +57,8 @@ def content(
             blob.close()
             return Response(status_code=304, headers=told)
         asked = None if is_head else _range(headers, length, tag)  # ranges apply to GET only
+        # Small ranges are not redirected to a bucket, so that the page can show the beginning of a file, and
+        # neither is HEAD, because addresses are signed for GET only.
         is_small = asked is not None and asked[1] - asked[0] <= _MOST_DIRECT
         is_elsewhere = part is None and not is_head and not is_small
         address = blob.address(filename=filename) if is_elsewhere else None

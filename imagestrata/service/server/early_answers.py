@@ -10,11 +10,7 @@ _REST_BYTES, _REST_SECONDS = 4 << 20, 2.0
 
 
 class EarlyAnswers:
-    """Ends requests whose response did not need the whole body.
-
-    A client that is still sending receives the response only if the server reads what was sent; otherwise its system
-    may drop the response with the connection. The amount is limited, so that a refused body of any length is not read.
-    """
+    """Ends requests whose response did not need the whole body."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -46,6 +42,8 @@ class EarlyAnswers:
                 is_early = True
                 MutableHeaders(scope=message)["connection"] = "close"
             if is_early and message["type"] == "http.response.body" and not message.get("more_body", False):
+                # A client that is still sending receives the response only if the server reads what was sent: otherwise
+                # its system may drop the response with the connection. Not all is read, as a body may have any length.
                 await send({**message, "more_body": True})
                 await rest()
                 message = {"type": "http.response.body", "body": b""}

@@ -8,14 +8,7 @@ _AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/?#@\[\]]+)(?::([0-9]{0,5}))?
 
 
 class Hosts:
-    """The hosts of a service.
-
-    Args:
-        names: Names and addresses of this machine.
-        given: Further names, for example of a proxy.
-        is_local: Whether the service listens on a loopback address. Otherwise all IP addresses and names without dots
-            are accepted, because no public DNS name has these forms.
-    """
+    """The hosts of a service: ``names`` and addresses of this machine, and ``given`` ones, for example of a proxy."""
 
     def __init__(self, names: Collection[str], *, given: Collection[str] = (), is_local: bool = True) -> None:
         self.given = {normal(name) for name in given}
@@ -24,6 +17,7 @@ class Hosts:
 
     def __contains__(self, host: str) -> bool:
         """Whether a host, as `authority` returns it, is accepted."""
+        # No public DNS name is an IP address or has no dot, so a service for other machines accepts these.
         return host in self._names or (not self._is_local and ("." not in host or _is_address(host)))
 
     def __str__(self) -> str:

@@ -39,11 +39,7 @@ log = logging.getLogger(__name__)
 
 
 class Watched:
-    """The outermost middleware: gives each request an id, counts and logs it, and handles unexpected errors.
-
-    A log line has the request id, the client's address, the name of the token, method, path, status and seconds.
-    ``/dataset/...`` is an alias of ``/datasets/...``.
-    """
+    """The outermost middleware: gives each request an id, counts and logs it, and handles unexpected errors."""
 
     def __init__(self, app: ASGIApp, *, metrics: Metrics) -> None:
         self._app, self._metrics = app, metrics
@@ -57,6 +53,7 @@ class Watched:
         name = given if _NAME.fullmatch(given) else secrets.token_hex(8)
         scope.setdefault("state", {})["request_id"] = name
         path = quote(scope["path"][:_MOST_LOGGED])  # on one line
+        # /dataset/... is an alias of /datasets/...
         if scope["path"] == "/dataset" or scope["path"].startswith("/dataset/"):
             scope["path"] = scope["path"].replace("/dataset", "/datasets", 1)
         began, status = time.monotonic(), 0

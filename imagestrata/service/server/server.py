@@ -20,21 +20,9 @@ _BACKLOG = 64  # accepted at a time, before one can be refused
 
 
 def run(app: FastAPI, *, host: str, port: int, proxies: Sequence[str] = (), tell: Callable[[str], None]) -> int:
-    """Serve an app until SIGTERM or Ctrl-C. Active requests then have ten seconds to finish.
-
-    Args:
-        app: The app.
-        host: The address to listen on.
-        port: The port; 0 picks a free one.
-        proxies: Addresses and networks whose X-Forwarded-For is trusted.
-        tell: Gets a line with the address when the server is listening.
-
-    Returns:
-        The exit code.
-
-    Raises:
-        OSError: The address is not available.
-        SystemExit: The server was stopped, with code 0.
+    """Serve an app until SIGTERM or Ctrl-C, and return the exit code. Active requests then have ten seconds to finish.
+    ``port`` 0 picks a free one; X-Forwarded-For of ``proxies`` is trusted; ``tell`` gets the address when the server
+    listens. Raises OSError if the address is not available, and SystemExit, with code 0, if the server was stopped.
     """
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
     _give_memory_back()

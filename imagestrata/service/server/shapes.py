@@ -70,7 +70,6 @@ class VersionShape(Shape):
 
 class DatasetShape(Shape):
     """A dataset and its newest version, null if it is empty. `problem` says why the newest version cannot be read.
-
     `summary` is the first line of the description, at most 200 characters.
     """
 
@@ -122,9 +121,8 @@ class FileShape(Shape):
 
 
 class FilesShape(Shape):
-    """A page of files by path. `next` is the cursor of the next page.
-
-    With `delimiter=/`, `files` are directly below the prefix, and `folders` are the prefixes one level below.
+    """A page of files by path. `next` is the cursor of the next page. With `delimiter=/`, `files` are directly below
+    the prefix, and `folders` are the prefixes one level below.
     """
 
     files: list[FileShape]

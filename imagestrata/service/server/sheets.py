@@ -156,10 +156,8 @@ def spread(index: TarIndex, prefix: str = "") -> list[TarMember]:
 
 
 def _runs(index: TarIndex, prefix: str) -> Iterator[str]:
-    """Find runs of files in the same folder. Yields the path before each run.
-
-    A run that fits into one page of the index is left out if it has no image. A longer run skips the rest of its
-    folder; files at the top are never skipped.
+    """Find runs of files in the same folder, and yield the path before each run. A run that fits into one page of the
+    index is left out if it has no image. A longer run skips the rest of its folder; files at the top are never skipped.
     """
     after = ""
     for _ in range(_MOST_FOLDERS):

@@ -65,10 +65,9 @@ def _add_creation(routes: APIRouter, uploads: Uploads, guard: Guard, writes: Seq
             str | None, Query(description="the SHA-256 that the body must have", pattern="^[0-9a-fA-F]{64}$")
         ] = None,
     ) -> Response:
-        """Create a resumable upload.
-
-        `Upload-Metadata` may have `filename`, `filetype` (`application/x-tar` for a folder) and `sha256` (64
-        hexadecimal digits), each with its value in Base64. Without `filetype`, `Content-Type` applies as for PUT.
+        """Create a resumable upload. `Upload-Metadata` may have `filename`, `filetype` (`application/x-tar` for a
+        folder) and `sha256` (64 hexadecimal digits), each with its value in Base64. Without `filetype`, `Content-Type`
+        applies as for PUT.
         """
         upload = tus_request_of(name, request.headers, sha256=sha256, by=request.state.token)
         identity = uploads.begin(upload)
@@ -127,10 +126,9 @@ def _add_appending(routes: APIRouter, uploads: Uploads, metrics: Metrics, writes
             str, Header(description="the offset of the first of these bytes", pattern="^[0-9]{1,18}$")
         ],
     ) -> Response:
-        """Append bytes to an upload.
-
-        `Upload-Checksum` is the `sha256` or `sha1` of these bytes in Base64. Bytes with another checksum are discarded
-        with status 460. With the last bytes, `Repr-Digest` (RFC 9530) may give the digest of the whole upload.
+        """Append bytes to an upload. `Upload-Checksum` is the `sha256` or `sha1` of these bytes in Base64. Bytes with
+        another checksum are discarded with status 460. With the last bytes, `Repr-Digest` (RFC 9530) may give the
+        digest of the whole upload.
         """
         kind = request.headers.get("content-type", "")
         if kind.partition(";")[0].strip().lower() != tus.BODY:

@@ -50,21 +50,9 @@ async def take(
     most: int | None,
     reserve: Callable[[int], None],
 ) -> int:
-    """Write a body to a file. What arrived before an error is written, too.
-
-    Args:
-        body: The chunks of the body.
-        file: An unbuffered file.
-        hashes: Receive each block after it was written.
-        most: The largest size in bytes, or None for no limit.
-        reserve: Called with the size of each block before it is written; it may raise.
-
-    Returns:
-        The number of bytes.
-
-    Raises:
-        TooLargeError: The body is larger than ``most`` bytes.
-        FullError: The disk is full.
+    """Write a body to an unbuffered file, also what arrived before an error, and return the number of bytes. Blocks are
+    given to ``reserve`` (their size) before they are written, and to ``hashes`` after it. Raises `TooLargeError` for
+    more than ``most`` bytes, `FullError` for a full disk, and what ``reserve`` raises.
     """
     size, held = 0, 0
     parts: list[bytes] = []

@@ -68,14 +68,8 @@ class BucketBlob:
 
 
 class BucketStore(Store):
-    """The datasets of one server in a bucket.
-
-    Args:
-        storage: The bucket and prefix.
-        spool: A local folder for bodies, used by this server only.
-
-    Raises:
-        StorageError: The bucket cannot be used.
+    """The datasets of one server in a bucket, with a local folder for bodies that only this server uses. Raises
+    `StorageError` if the bucket cannot be used.
     """
 
     def __init__(self, storage: Storage, *, spool: str | os.PathLike[str]) -> None:
@@ -251,13 +245,11 @@ def part_bytes(size: int) -> int:
 
 
 def _parts(file: IO[bytes]) -> Iterator[list[memoryview]]:
-    """Split a file into parts, each as a list of blocks. Each block has its own time limit when it is sent.
-
-    The file is memory-mapped, so parts take no memory.
-    """
+    """Split a file into parts, each as a list of blocks, because each block has its own time limit when it is sent."""
     size = os.fstat(file.fileno()).st_size
     length = part_bytes(size)
     for start in range(0, size, length):
+        # Mapped, so that parts take no memory.
         part = mmap.mmap(file.fileno(), min(length, size - start), access=mmap.ACCESS_READ, offset=start)
         whole = memoryview(part)
         yield [whole[at : at + _BLOCK] for at in range(0, len(whole), _BLOCK)]

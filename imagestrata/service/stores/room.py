@@ -54,10 +54,9 @@ def _distinct(versions: dict[int, tuple[str, int]]) -> int:
 
 
 class Room:
-    """Space for bodies that arrive in folders of ``incoming``. Safe for threads.
-
-    Reserved bytes count as used, so reservations together never exceed the quota or the free space. ``quota`` limits
-    versions and arriving bodies together; None is no limit.
+    """Space for bodies that arrive in folders of ``incoming``. Safe for threads. Reserved bytes count as used, so
+    reservations together never exceed the free space or the ``quota``, which limits versions and arriving bodies
+    together (None: no limit).
     """
 
     def __init__(self, incoming: Path) -> None:

@@ -21,10 +21,8 @@ _UPLOADS_LAST_SECONDS = 7 * 86_400.0
 
 
 class Staging:
-    """The folder ``incoming`` below a root, locked for one server until `close`.
-
-    Removes bodies of an earlier server, except those of resumable uploads. Raises `ConflictError` if another server
-    uses it.
+    """The folder ``incoming`` below a root, locked for one server until `close`. Raises `ConflictError` if another
+    server uses it.
     """
 
     def __init__(self, root: Path) -> None:
@@ -35,6 +33,7 @@ class Staging:
             self._held.acquire()
         except Timeout:
             raise ConflictError(f"Wanted {root} for this server only. Found: another server uses it") from None
+        # Bodies of an earlier server are of no use, except those of resumable uploads.
         going_on = {staged for staged, said in self.uploads() if said}
         for staged in {*self.folder.iterdir()} - going_on | {*self.forgotten()}:
             shutil.rmtree(staged, ignore_errors=True)

@@ -21,10 +21,9 @@ log = logging.getLogger(__name__)
 
 
 class Store(ABC):
-    """Datasets by name, in versions that never change. Safe for threads. Locked for one server until `close`.
-
-    ``room`` counts the bytes of all versions. A version whose manifest cannot be read does not count as deleted: while
-    a dataset has such a version, no bytes are removed unless a request deletes the dataset or that version.
+    """Datasets by name, in versions that never change, whose bytes ``room`` counts. Safe for threads. Locked for one
+    server until `close`. A version whose manifest cannot be read does not count as deleted: while a dataset has such a
+    version, no bytes are removed unless a request deletes the dataset or that version.
     """
 
     def __init__(self, staging: Staging) -> None:
@@ -77,9 +76,8 @@ class Store(ABC):
 
     @abstractmethod
     def _share(self, name: str, version: DatasetVersion, staged: Path, reserve: Callable[[int], None]) -> None:
-        """Prepare the bytes of a version for another version. ``reserve`` is called before bytes are copied.
-
-        Raises `NotThereError`, and what ``reserve`` raises.
+        """Prepare the bytes of a version for another version. ``reserve`` is called before bytes are copied. Raises
+        `NotThereError`, and what ``reserve`` raises.
         """
 
     @abstractmethod
@@ -172,24 +170,10 @@ class Store(ABC):
         *,
         source: int | None = None,
     ) -> DatasetVersion:
-        """Publish a staged body as the newest version, unless the newest version has the same bytes.
-
-        A version can be published after an unreadable one if the request has no conditions.
-
-        Args:
-            name: The dataset.
-            staged: The staging folder of the body.
-            version: The version; it gets its number here.
-            conditions: The conditions of the request.
-            source: The version whose bytes it shares, if any. It must still exist.
-
-        Returns:
-            The published version, or the newest one if it has the same bytes.
-
-        Raises:
-            NotThereError: The dataset or the source was deleted.
-            ConditionError: A condition does not hold.
-            UnreadableError: The newest version cannot be read, and the request has conditions.
+        """Publish a staged body as the newest version, with its number, unless the newest version has the same bytes;
+        return the newest version. ``source`` is the version whose bytes it shares, if any. Raises `NotThereError` if
+        the dataset or the source was deleted, `ConditionError`, and `UnreadableError` if the request has conditions and
+        the newest version cannot be read.
         """
         try:
             self._prepare(name, staged, version)
@@ -216,22 +200,9 @@ class Store(ABC):
         by: str | None,
         reserve: Callable[[int], None],
     ) -> DatasetVersion:
-        """Publish an older version again, under a new number. Its bytes are shared if possible.
-
-        Args:
-            name: The dataset.
-            number: The older version.
-            staged: An empty staging folder.
-            conditions: The conditions of the request.
-            by: The name of the token of the request, if any.
-            reserve: Called with the number of bytes before bytes are copied; it may raise.
-
-        Returns:
-            The new version.
-
-        Raises:
-            NotThereError: The dataset or the version does not exist.
-            ConditionError: A condition does not hold.
+        """Publish an older version again, under a new number; its bytes are shared if possible, otherwise ``reserve``
+        is called before they are copied to the empty folder ``staged``. Raises `NotThereError`, `ConditionError`, and
+        what ``reserve`` raises.
         """
         found = self.version(name, number)
         self._share(name, found, staged, reserve)
@@ -239,17 +210,8 @@ class Store(ABC):
         return self.publish(name, staged, version, conditions, source=number)
 
     def delete(self, name: str, number: int | None, conditions: Conditions) -> None:
-        """Delete a dataset or one version, also an unreadable one.
-
-        Args:
-            name: The dataset.
-            number: The version, or None for the whole dataset.
-            conditions: The conditions of the request.
-
-        Raises:
-            NotThereError: The dataset or the version does not exist.
-            ConditionError: A condition does not hold.
-            ConflictError: Another version cannot be read; both may share bytes.
+        """Delete one version, also an unreadable one, or the whole dataset (None). Raises `NotThereError`,
+        `ConditionError`, and `ConflictError` if another version cannot be read, because both may share bytes.
         """
         with self._lock:
             self._now(name, conditions)

@@ -31,20 +31,17 @@ _COUNT = "INSERT INTO folders VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET images 
 
 _MOST_ROWS, _MOST_AT_ONCE = 50_000_000, 1 << 16  # of one file of a cache
 
+# {"type": "shards" | "splits" | "tables" | "images" | "files", "images": 12, "num_classes": 2,
+#  "classes": {"cat": 6, ...}, "num_splits": 2, "splits": [{"name": "train", "images": 8, ...}],
+#  "tables": ["ks.data", "ks.metadata"]}; a key is missing if its value is unknown. Numbers count all; classes and
+# splits are the first by name. A metadata cache has the type "tables".
 Card = dict[str, Any]
 Beside = Callable[[str], tuple[Path, TarMember | None]]
 """Finds a file by its path relative to a manifest: the tar, and the file's place in it."""
 
 
 def card_of(tar: Path, index: Path) -> Card:
-    """Describe the contents of a folder by its tar and index.
-
-    ``{"type": "shards" | "splits" | "tables" | "images" | "files", "images": 12, "num_classes": 2,
-    "classes": {"cat": 6, ...}, "num_splits": 2, "splits": [...], "tables": ["ks.data", "ks.metadata"]}``; a key is
-    missing if its value is unknown. Each of ``splits`` is ``{"name": "train", "images": 8, "num_classes": 2,
-    "classes": {...}}``. Numbers count all; ``classes`` and ``splits`` list the first 2,000 and 20 by name. A
-    metadata cache has the type ``tables``.
-    """
+    """Describe the contents of a folder by its tar and index."""
     with TarIndex(index) as files:
         for folder, member in manifests(files):
             with open(tar, "rb") as file:
@@ -61,9 +58,8 @@ def card_of(tar: Path, index: Path) -> Card:
 
 
 def manifests(files: TarIndex) -> Iterator[tuple[str, TarMember]]:
-    """Find the files that are manifests by their names, at the top or in the one folder that holds all files.
-
-    Yields the folder, empty or ending with ``/``, and the file.
+    """Find the files that are manifests by their names, at the top or in the one folder that holds all files; yield
+    this folder, empty or ending with ``/``, and the file.
     """
     for name in _MANIFESTS:
         member = files.find(name) or _in_one_folder(files, name)
@@ -161,14 +157,11 @@ _MANIFESTS: Mapping[str, Callable[[str, Beside], Card]] = {
 
 
 def _of_pictures(files: TarIndex, folder: Path) -> Card:
-    """Count images by their folder, and by the folder above it if there are several: train/cat/1.jpg.
-
-    An ingest counts topmost folders instead. A tree does not show how many folders are above its classes, and an ingest
-    has options for that and asks in doubt. A service cannot ask, so it counts innermost folders everywhere: on cards,
-    which are stored, in contact sheets, in Croissant and for ``?class=``.
-
-    There may be as many folders as files, so they are counted on disk, in ``folder``.
-    """
+    """Count images by their folder, and by the folder above it if there are several: train/cat/1.jpg."""
+    # An ingest counts topmost folders instead. A tree does not show how many folders are above its classes. An ingest
+    # has options for that and asks in doubt. A service cannot ask, so it counts innermost folders everywhere: on cards,
+    # which are stored, in contact sheets, in Croissant and for ?class=. There may be as many
+    # folders as files, so they are counted on disk.
     with TemporaryDirectory(dir=folder) as aside, closing(sqlite3.connect(Path(aside) / "counts.sqlite")) as rows:
         rows.executescript(_COUNTS)
         rows.executemany(_COUNT, _runs(files))

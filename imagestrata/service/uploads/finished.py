@@ -13,26 +13,19 @@ _MOST = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedUpload:
-    """The contents of the version that an upload becomes, and its number once it is published.
-
-    ``metadata`` comes from the client.
-    """
+    """The contents of the version that an upload becomes, and its number once it is published."""
 
     name: str
     kind: str
     filename: str
     length: int
     sha256: str
-    metadata: str | None = None
+    metadata: str | None = None  # of the client
     number: int | None = None
 
 
 class FinishedUploads:
-    """The latest 1,000 finished uploads, each in a file of a folder. Safe for threads.
-
-    A file is written before its version is published. After a crash in between, the server knows the upload and finds
-    out from the versions whether it was published.
-    """
+    """The latest 1,000 finished uploads, each in a file of a folder. Safe for threads."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -43,6 +36,8 @@ class FinishedUploads:
 
     def add(self, identity: str, upload: FinishedUpload) -> None:
         """Store an upload, and remove the oldest above the limit. Raises OSError."""
+        # Written before the version is published: after a crash in between, the server knows the upload and finds out
+        # from the versions whether it was published.
         aside = self._folder / f"{identity}.new"
         aside.write_text(json.dumps(asdict(upload)), encoding="utf-8")
         os.replace(aside, self._folder / identity)

@@ -24,15 +24,12 @@ _IDENTITY = re.compile(r"[0-9a-f]{32}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UploadState:
-    """The state of an upload: ``offset`` of ``length`` bytes are accepted; a complete upload has a ``version``.
-
-    ``expires`` is when an unfinished upload is removed unless more bytes arrive.
-    """
+    """The state of an upload: ``offset`` of ``length`` bytes are accepted; a complete upload has a ``version``."""
 
     length: int
     offset: int
     metadata: str | None
-    expires: float | None = None
+    expires: float | None = None  # when an unfinished upload is removed unless more bytes arrive
     version: DatasetVersion | None = None
 
 
@@ -89,11 +86,9 @@ def mark_unverified(staged: Path, offset: int) -> None:
 
 
 def _offset(staged: Path, length: int) -> int:
-    """The number of accepted bytes of an upload.
-
-    The last byte is accepted when the version is published. Otherwise a client that missed the last response would take
-    an upload as finished although its check failed or did not end.
-    """
+    """The number of accepted bytes of an upload."""
+    # The last byte is accepted when the version is published. Otherwise a client that missed the last response would
+    # take an upload as finished although its check failed or did not end.
     offset = min((staged / DATA).stat().st_size, length - 1)
     with suppress(FileNotFoundError, ValueError):
         offset = min(offset, int((staged / UNVERIFIED).read_text(encoding="ascii") or 0))

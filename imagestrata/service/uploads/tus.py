@@ -40,10 +40,7 @@ RESUMABLE: dict[str, Any] = {
 
 
 class Tus:
-    """Middleware that adds ``Tus-Resumable`` to responses and applies ``X-HTTP-Method-Override``.
-
-    Only a POST may override its method, because the protection against other sites covers POST.
-    """
+    """Middleware that adds ``Tus-Resumable`` to responses and applies ``X-HTTP-Method-Override``."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -59,6 +56,7 @@ class Tus:
             await send(message)
 
         method = Headers(scope=scope).get("x-http-method-override", "").upper()
+        # Only a POST may override its method, because the protection against other sites covers POST.
         if scope["method"] == "POST" and method in _OVERRIDDEN:
             scope = {**scope, "method": method}
         await self._app(scope, receive, answer)

@@ -26,10 +26,7 @@ _FILENAME = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UploadRequest:
-    """A body for a dataset: its kind and name, its length and SHA-256 if known, and the name of the token.
-
-    ``metadata`` is the ``Upload-Metadata`` of a tus client, which is returned to it.
-    """
+    """A body for a dataset: its kind and name, its length and SHA-256 if known, and the name of the token."""
 
     name: str
     kind: str
@@ -38,7 +35,7 @@ class UploadRequest:
     sha256: str | None = None
     by: str | None = None
     conditions: Conditions = field(default_factory=Conditions)
-    metadata: str | None = None
+    metadata: str | None = None  # Upload-Metadata of a tus client, which is returned to it
 
 
 def request_of(
@@ -64,9 +61,8 @@ def request_of(
 
 
 def tus_request_of(name: str, headers: Mapping[str, str], *, sha256: str | None, by: str | None) -> UploadRequest:
-    """Parse the request of a new tus upload: first ``Upload-Metadata``, then the headers as for PUT.
-
-    Raises `LengthError`, `RequestError`, `TusRequestError`, `TypeOfBodyError`.
+    """Parse the request of a new tus upload: first ``Upload-Metadata``, then the headers as for PUT. Raises
+    `LengthError`, `RequestError`, `TusRequestError`, `TypeOfBodyError`.
     """
     check_offered(headers)
     if "upload-length" not in headers:

@@ -44,12 +44,8 @@ _PROMISED_SECONDS = 3600.0
 
 
 class Uploads:
-    """Receives bodies for a store. Safe for threads.
-
-    Args:
-        store: The store.
-        most: The largest body in bytes, or None for no limit.
-        quota: The limit for all versions and bodies together in bytes, or None for no limit.
+    """Receives bodies for a store. Safe for threads. ``most`` limits a body, ``quota`` all versions and bodies
+    together, in bytes; None is no limit.
     """
 
     def __init__(self, store: Store, *, most: int | None = None, quota: int | None = None) -> None:
@@ -143,23 +139,9 @@ class Uploads:
         sha256: str | None = None,
         checksum: Checksum | None = None,
     ) -> UploadState:
-        """Append bytes to an upload, and publish it with the last byte.
-
-        Bytes that arrived before an error are kept, unless they have a checksum or were the last ones.
-
-        Args:
-            name: The dataset.
-            identity: The id of the upload.
-            offset: The offset of the first byte.
-            body: The bytes.
-            sha256: The SHA-256 that the whole upload must have, if it is known.
-            checksum: The checksum that these bytes must have, if it is known.
-
-        Returns:
-            The state of the upload.
-
-        Raises:
-            ServiceError: The bytes cannot be accepted.
+        """Append bytes from ``offset`` to an upload, publish it with the last byte, and return its state. ``sha256`` is
+        that of the whole upload, ``checksum`` that of these bytes. Raises `ServiceError` if the bytes cannot be
+        accepted; what arrived before stays, unless it has a checksum or was the last of the upload.
         """
         with self._alone(identity):
             upload = await asyncio.to_thread(self._states.unfinished, name, identity)
