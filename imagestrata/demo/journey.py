@@ -128,7 +128,7 @@ def configure(tree: Path, subdirs: Sequence[str]) -> None:
 
 
 def use_own_spark(port: int) -> None:
-    """Let jobs of this process run the environment's Spark with the demo's Cassandra, not what the user's settings say."""
+    """Let jobs of this process run the environment's Spark with the demo's Cassandra, whatever the user configured."""
     # Both jobs use one Java process: another one would take seconds to start.
     for name in [name for name in os.environ if name.startswith(("SPARK_", "PYSPARK_"))]:
         del os.environ[name]

@@ -10,13 +10,6 @@ from imagestrata.service.access import check_writer
 from imagestrata.service.tokens import Scope
 
 
-class Guard:
-    """The dependencies ``reads`` and ``writes`` of routes that need a token."""
-
-    def __init__(self) -> None:
-        self.reads, self.writes = Depends(_of("read")), Depends(_of("write"))
-
-
 def _of(scope: Scope) -> Callable[..., Any]:
     bearer = HTTPBearer(auto_error=False, description=f"a token with the scope {scope}", scheme_name=scope)
 
@@ -26,3 +19,6 @@ def _of(scope: Scope) -> Callable[..., Any]:
             check_writer(request.state.token, request.state.scope)
 
     return check
+
+
+READS, WRITES = Depends(_of("read")), Depends(_of("write"))

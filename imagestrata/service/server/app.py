@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from formats.origin import code_version
 from imagestrata.service.access import Access
-from imagestrata.service.guard import Guard
+from imagestrata.service.guard import READS
 from imagestrata.service.server import pages, problems
 from imagestrata.service.server.admission import Admission
 from imagestrata.service.server.content_routes import add_content_routes, add_file_list_route
@@ -61,9 +61,8 @@ def make_app(
         responses=_ALWAYS,
     )
     install(app)
-    guard = Guard()
     # Added as routes of the app itself, because `problems` looks up methods in app.routes.
-    for router in (_dataset_routes(store, uploads, metrics, guard), pages.router):
+    for router in (_dataset_routes(store, uploads, metrics), pages.router):
         app.router.routes.extend(router.routes)
 
     @app.get("/health", tags=["service"], responses=problems.responses(503))
@@ -73,7 +72,7 @@ def make_app(
         room = store.room
         return HealthShape(status="ok", version=code_version(), used=room.used, arriving=room.arriving, quota=quota)
 
-    @app.get("/metrics", tags=["service"], dependencies=[guard.reads], response_class=Response)
+    @app.get("/metrics", tags=["service"], dependencies=[READS], response_class=Response)
     def get_metrics() -> Response:
         """Return the metrics of the service in the text format of Prometheus."""
         metrics.used.set(store.room.used)
@@ -82,14 +81,14 @@ def make_app(
     return app
 
 
-def _dataset_routes(store: Store, uploads: Uploads, metrics: Metrics, guard: Guard) -> APIRouter:
+def _dataset_routes(store: Store, uploads: Uploads, metrics: Metrics) -> APIRouter:
     routes = APIRouter(prefix="/datasets", tags=["datasets"], responses=_ALWAYS)
-    add_dataset_routes(routes, store, uploads, guard)
-    add_version_routes(routes, uploads, metrics, guard)
-    add_content_routes(routes, store, guard)
-    add_file_list_route(routes, store, guard)
-    add_description_routes(routes, store, guard)
-    add_sheet_routes(routes, store, guard)
-    add_croissant_routes(routes, store, guard)
-    add_upload_routes(routes, uploads, metrics, guard)
+    add_dataset_routes(routes, store, uploads)
+    add_version_routes(routes, uploads, metrics)
+    add_content_routes(routes, store)
+    add_file_list_route(routes, store)
+    add_description_routes(routes, store)
+    add_sheet_routes(routes, store)
+    add_croissant_routes(routes, store)
+    add_upload_routes(routes, uploads, metrics)
     return routes

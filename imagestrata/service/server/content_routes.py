@@ -8,7 +8,7 @@ from starlette.responses import Response
 from formats.tar_index import TarIndex, TarMember
 from imagestrata.service.conditions import etag
 from imagestrata.service.errors import NotThereError
-from imagestrata.service.guard import Guard
+from imagestrata.service.guard import READS
 from imagestrata.service.server import downloads, problems
 from imagestrata.service.server.shapes import BINARY, FileShape, FilesShape, Label, Limit, Name, Prefix, VersionNumber
 from imagestrata.service.stores.store import Store
@@ -31,10 +31,10 @@ _FILE: dict[int | str, dict[str, Any]] = {
 _HEAD = problems.responses(404, 406, 412, 416) | {304: {"description": "As for GET"}}
 
 
-def add_content_routes(routes: APIRouter, store: Store, guard: Guard) -> None:
+def add_content_routes(routes: APIRouter, store: Store) -> None:
     """Add the routes that download a dataset or one of its files."""
 
-    @routes.get("/{name}", dependencies=[guard.reads], response_class=Response, responses=_WHOLE)
+    @routes.get("/{name}", dependencies=[READS], response_class=Response, responses=_WHOLE)
     def get_dataset(request: Request, name: Name, version: VersionNumber = None) -> Response:
         """Download a dataset: the file, or the folder as a tar or zip, as `Accept` says. `Range`, optionally with
         `If-Range`, requests a part of the file or tar. A matching `If-None-Match` returns 304.
@@ -48,7 +48,7 @@ def add_content_routes(routes: APIRouter, store: Store, guard: Guard) -> None:
         tag = etag(found.sha256)
         return downloads.content(blob, part=None, tag=tag, filename=found.filename, kind=form, request=request)
 
-    @routes.get("/{name}/files/{path:path}", dependencies=[guard.reads], response_class=Response, responses=_FILE)
+    @routes.get("/{name}/files/{path:path}", dependencies=[READS], response_class=Response, responses=_FILE)
     def get_file(request: Request, name: Name, path: str, version: VersionNumber = None) -> Response:
         """Download one file of a dataset, or the part in `Range`. `ETag` is the SHA-256 of the file."""
         found = store.version(name, version)
@@ -57,7 +57,7 @@ def add_content_routes(routes: APIRouter, store: Store, guard: Guard) -> None:
         return downloads.content(blob, part=part, tag=tag, filename=filename, kind=downloads.FILE, request=request)
 
     for path, endpoint in (("/{name}", get_dataset), ("/{name}/files/{path:path}", get_file)):
-        routes.head(path, dependencies=[guard.reads], response_class=Response, responses=_HEAD)(endpoint)
+        routes.head(path, dependencies=[READS], response_class=Response, responses=_HEAD)(endpoint)
 
 
 def _located(store: Store, name: str, version: DatasetVersion, path: str) -> tuple[tuple[int, int] | None, str]:
@@ -73,10 +73,10 @@ def _located(store: Store, name: str, version: DatasetVersion, path: str) -> tup
     raise NotThereError(f"Wanted the file {path[:200]!r} of {name!r}. Found: none, in version {version.number}")
 
 
-def add_file_list_route(routes: APIRouter, store: Store, guard: Guard) -> None:
+def add_file_list_route(routes: APIRouter, store: Store) -> None:
     """Add the route that lists files."""
 
-    @routes.get("/{name}/files", dependencies=[guard.reads], responses=problems.responses(404))
+    @routes.get("/{name}/files", dependencies=[READS], responses=problems.responses(404))
     def list_files(
         name: Name,
         version: VersionNumber = None,

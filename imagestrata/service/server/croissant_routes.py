@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from formats import croissant
 from formats.tar_index import TarIndex
-from imagestrata.service.guard import Guard
+from imagestrata.service.guard import READS
 from imagestrata.service.server import downloads, problems
 from imagestrata.service.server.shapes import Name, VersionNumber
 from imagestrata.service.stores.store import Store
@@ -21,12 +21,12 @@ from schemas.shards import ShardManifest
 _OBJECT = {"schema": {"type": "object", "additionalProperties": True}}
 
 
-def add_croissant_routes(routes: APIRouter, store: Store, guard: Guard) -> None:
+def add_croissant_routes(routes: APIRouter, store: Store) -> None:
     """Add the route of Croissant descriptions."""
 
     @routes.get(
         "/{name}/croissant",
-        dependencies=[guard.reads],
+        dependencies=[READS],
         response_class=Response,
         responses=problems.responses(404) | {200: {"content": {croissant.MEDIA_TYPE: _OBJECT}}},
     )

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from imagestrata.service.conditions import Conditions, etag
 from imagestrata.service.errors import NotThereError, RequestError, TooLargeError, TypeOfBodyError, UnreadableError
-from imagestrata.service.guard import Guard
+from imagestrata.service.guard import READS, WRITES
 from imagestrata.service.server import downloads, problems
 from imagestrata.service.server.metrics import Metrics
 from imagestrata.service.server.shapes import (
@@ -41,10 +41,10 @@ _DESCRIPTION = {"requestBody": {"required": True, "content": {_JSON: _SCHEMA}}}
 _MOST_BYTES = 1 << 17  # JSON may need twelve bytes for a character
 
 
-def add_dataset_routes(routes: APIRouter, store: Store, uploads: Uploads, guard: Guard) -> None:
+def add_dataset_routes(routes: APIRouter, store: Store, uploads: Uploads) -> None:
     """Add the routes that list, create and delete datasets."""
 
-    @routes.get("", dependencies=[guard.reads])
+    @routes.get("", dependencies=[READS])
     def list_datasets(limit: Limit = 1000, cursor: Annotated[str, Query(max_length=100)] = "") -> ListingShape:
         """List all datasets by name."""
         names = [name for name in store.names() if name > cursor]
@@ -56,7 +56,7 @@ def add_dataset_routes(routes: APIRouter, store: Store, uploads: Uploads, guard:
                 continue
         return ListingShape(datasets=page, next=names[limit - 1] if len(names) > limit else None)
 
-    @routes.post("", status_code=201, dependencies=[guard.writes], responses=problems.responses(403, 409, 413, 507))
+    @routes.post("", status_code=201, dependencies=[WRITES], responses=problems.responses(403, 409, 413, 507))
     def create_dataset(new: NewDataset, answer: Response) -> DatasetShape:
         """Create an empty dataset."""
         name = name_of(new.name)
@@ -64,7 +64,7 @@ def add_dataset_routes(routes: APIRouter, store: Store, uploads: Uploads, guard:
         answer.headers["Location"] = location(name)
         return DatasetShape(name=name, location=location(name))
 
-    @routes.delete("/{name}", status_code=204, dependencies=[guard.writes], responses=problems.responses(403, 404, 412))
+    @routes.delete("/{name}", status_code=204, dependencies=[WRITES], responses=problems.responses(403, 404, 412))
     def delete_dataset(request: Request, name: Name, version: VersionNumber = None) -> None:
         """Delete a dataset or one version."""
         store.delete(name, version, Conditions.of(request.headers))
@@ -72,12 +72,12 @@ def add_dataset_routes(routes: APIRouter, store: Store, uploads: Uploads, guard:
             uploads.drop(name)
 
 
-def add_version_routes(routes: APIRouter, uploads: Uploads, metrics: Metrics, guard: Guard) -> None:
+def add_version_routes(routes: APIRouter, uploads: Uploads, metrics: Metrics) -> None:
     """Add the routes that publish a version with one request: upload it, or restore an older one."""
 
     @routes.put(
         "/{name}",
-        dependencies=[guard.writes],
+        dependencies=[WRITES],
         openapi_extra=_UPLOAD,
         responses=problems.responses(403, 404, 412, 413, 415, 507),
     )
@@ -94,7 +94,7 @@ def add_version_routes(routes: APIRouter, uploads: Uploads, metrics: Metrics, gu
         answer.headers["ETag"] = etag(version.sha256)
         return published(name, version)
 
-    @routes.post("/{name}/restore", dependencies=[guard.writes], responses=problems.responses(403, 404, 412, 507))
+    @routes.post("/{name}/restore", dependencies=[WRITES], responses=problems.responses(403, 404, 412, 507))
     def restore_version(
         request: Request,
         name: Name,
@@ -109,10 +109,10 @@ def add_version_routes(routes: APIRouter, uploads: Uploads, metrics: Metrics, gu
         return published(name, made)
 
 
-def add_description_routes(routes: APIRouter, store: Store, guard: Guard) -> None:
+def add_description_routes(routes: APIRouter, store: Store) -> None:
     """Add the routes that describe a dataset and its versions."""
 
-    @routes.get("/{name}/card", dependencies=[guard.reads], responses=problems.responses(404))
+    @routes.get("/{name}/card", dependencies=[READS], responses=problems.responses(404))
     def get_card(name: Name, version: VersionNumber = None) -> CardShape:
         """Describe a dataset: its versions, and the contents of one version (default: the newest)."""
         versions = store.versions(name)
@@ -124,20 +124,20 @@ def add_description_routes(routes: APIRouter, store: Store, guard: Guard) -> Non
             card={} if shown is None else dict(shown.card),
         )
 
-    @routes.get("/{name}/versions", dependencies=[guard.reads], responses=problems.responses(404))
+    @routes.get("/{name}/versions", dependencies=[READS], responses=problems.responses(404))
     def list_versions(name: Name) -> VersionsShape:
         """List all versions of a dataset, even if the newest one cannot be read."""
         versions = [version_shape(one) for one in reversed(store.versions(name))]
         return VersionsShape(versions=versions, unreadable=sorted(store.unreadable(name), reverse=True))
 
-    @routes.get("/{name}/description", dependencies=[guard.reads], responses=problems.responses(404))
+    @routes.get("/{name}/description", dependencies=[READS], responses=problems.responses(404))
     def get_description(name: Name) -> DescriptionShape:
         """Get the description of a dataset."""
         return DescriptionShape(description=store.description(name))
 
     @routes.put(
         "/{name}/description",
-        dependencies=[guard.writes],
+        dependencies=[WRITES],
         openapi_extra=_DESCRIPTION,
         responses=problems.responses(403, 404, 413, 415, 507),
     )

@@ -24,7 +24,7 @@ from formats.pictures.turning import turned
 from formats.tar_index import TarIndex, TarMember
 from imagestrata.service.conditions import Conditions, etag
 from imagestrata.service.errors import NotThereError
-from imagestrata.service.guard import Guard
+from imagestrata.service.guard import READS
 from imagestrata.service.server import problems
 from imagestrata.service.server.shapes import Label, Name, PictureShape, Prefix, SheetShape, VersionNumber
 from imagestrata.service.stores.store import Store
@@ -102,13 +102,13 @@ class Sheets:
             return [file for file in page if is_picture(file.path)][:_MOST_TRIED]
 
 
-def add_sheet_routes(routes: APIRouter, store: Store, guard: Guard) -> None:
+def add_sheet_routes(routes: APIRouter, store: Store) -> None:
     """Add the routes of contact sheets."""
     sheets = Sheets(store)
 
     @routes.get(
         "/{name}/sheet",
-        dependencies=[guard.reads],
+        dependencies=[READS],
         response_class=Response,
         responses=problems.responses(404, 412)
         | {
@@ -130,7 +130,7 @@ def add_sheet_routes(routes: APIRouter, store: Store, guard: Guard) -> None:
             raise NotThereError(f"Wanted images of {name!r}. Found: none that can be shown in version {found.number}")
         return Response(made.jpeg, media_type=JPEG, headers=told)
 
-    @routes.get("/{name}/sheet/pictures", dependencies=[guard.reads], responses=problems.responses(404))
+    @routes.get("/{name}/sheet/pictures", dependencies=[READS], responses=problems.responses(404))
     async def list_pictures(
         name: Name, version: VersionNumber = None, prefix: Prefix = "", label: Label = None
     ) -> SheetShape:

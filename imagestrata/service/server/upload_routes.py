@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from imagestrata.service.conditions import etag
 from imagestrata.service.errors import TypeOfBodyError
-from imagestrata.service.guard import Guard
+from imagestrata.service.guard import READS, WRITES
 from imagestrata.service.server import problems
 from imagestrata.service.server.metrics import Metrics
 from imagestrata.service.server.shapes import BINARY, Name, location
@@ -36,18 +36,18 @@ _LENGTH: dict[str, Any] = {
 }
 
 
-def add_upload_routes(routes: APIRouter, uploads: Uploads, metrics: Metrics, guard: Guard) -> None:
+def add_upload_routes(routes: APIRouter, uploads: Uploads, metrics: Metrics) -> None:
     """Add the routes of uploads."""
-    writes = [guard.writes, Depends(check_version)]
-    _add_creation(routes, uploads, guard, writes)
+    writes = [WRITES, Depends(check_version)]
+    _add_creation(routes, uploads, writes)
     _add_uploads(routes, uploads, writes)
     _add_appending(routes, uploads, metrics, writes)
 
 
-def _add_creation(routes: APIRouter, uploads: Uploads, guard: Guard, writes: Sequence[Dependency]) -> None:
+def _add_creation(routes: APIRouter, uploads: Uploads, writes: Sequence[Dependency]) -> None:
     for path, names in (("/{name}/uploads", ["name"]), ("/{name}/uploads/{upload}", ["name", "upload"])):
         named = [{"name": one, "in": "path", "required": True, "schema": {"type": "string"}} for one in names]
-        add = routes.options(path, status_code=204, dependencies=[guard.reads], openapi_extra={"parameters": named})
+        add = routes.options(path, status_code=204, dependencies=[READS], openapi_extra={"parameters": named})
         add(_offers(uploads))
 
     @routes.post(
