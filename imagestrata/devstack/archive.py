@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from formats.command_line import Parser, command
+from formats.durability import whole_file
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("schemas", "formats", "etl", "jobs")
@@ -22,15 +23,12 @@ def write(path: Path, root: Path = ROOT) -> int:
         for file in (root / package).rglob("*")
         if file.is_file() and "__pycache__" not in file.parts and file.suffix != ".pyc"
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(f".{path.name}.new")
-    with zipfile.ZipFile(new, "w") as archive:
+    with whole_file(path) as target, zipfile.ZipFile(target, "w") as archive:
         for file in files:
             # A fixed time and mode, so that the bytes depend only on the contents.
             entry = zipfile.ZipInfo(file.relative_to(root).as_posix(), date_time=(1980, 1, 1, 0, 0, 0))
             entry.external_attr = 0o644 << 16
             archive.writestr(entry, file.read_bytes(), compress_type=zipfile.ZIP_DEFLATED)
-    new.replace(path)
     return len(files)
 
 

@@ -18,7 +18,6 @@ import os
 import re
 import subprocess
 import sys
-import threading
 import tomllib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -26,8 +25,9 @@ from datetime import date
 from pathlib import Path
 
 from formats.command_line import command
+from formats.durability import whole_file
 from imagestrata.devstack import PYTHONS, DevstackError, SetupError, jars, java, sparkconf
-from imagestrata.devstack.steps import Step, locked, step
+from imagestrata.devstack.steps import Step, locked, run_shown, step
 
 ROOT = Path(__file__).resolve().parents[2]
 # Gigabytes over a slow line.
@@ -183,24 +183,20 @@ class Environment:
         if is_current and wanted <= before:
             current.ready = True
             return
+        # uv's sync would need a lock for each set of extras, and remove what users have installed besides. Hashes in
+        # constraints are verified too, and so are those of the packages that build our own.
+        install = [str(self._uv()), "pip", "install", "--python", str(self.python), "--system-certs"]
+        install += ["--build-constraints", "imagestrata/devstack/build.lock", "--require-build-hashes"]
+        install += ["--preview-features", "build-dependency-hashes"]
         extras = f"[{','.join(sorted(everything.extras))}]" if everything.extras else ""
-        command = [str(self._uv()), "pip", "install", "--python", str(self.python), "--system-certs"]
-        # Hashes in constraints are verified, and so are those of the packages that build our own.
-        command += ["--constraints", "requirements.lock"]
-        command += ["--build-constraints", "imagestrata/devstack/build.lock"]
-        command += ["--require-build-hashes", "--preview-features", "build-dependency-hashes"]
-        command += ["--editable", f".{extras}"]
-        for group in sorted(everything.groups):
-            command += ["--group", group]
-        self.stamp.unlink(missing_ok=True)
-        _run_uv(command, cwd=self.root, env=self.uv_environment(), current=current)
+        groups = [option for name in sorted(everything.groups) for option in ("--group", name)]
+        commands = [[*install, "--constraints", "requirements.lock", "--editable", f".{extras}", *groups]]
         if self.lock:
-            command = [str(self._uv()), "pip", "install", "--python", str(self.python), "--system-certs"]
-            command += ["--build-constraints", "imagestrata/devstack/build.lock"]
-            command += ["--require-build-hashes", "--preview-features", "build-dependency-hashes"]
-            command += ["--require-hashes", "--no-deps", "--requirements", self.lock]
-            _run_uv(command, cwd=self.root, env=self.uv_environment(), current=current)
-        new = self.stamp.with_suffix(".new")
+            commands.append([*install, "--require-hashes", "--no-deps", "--requirements", self.lock])
+        self.stamp.unlink(missing_ok=True)
+        env = self.uv_environment()
+        for one in commands:
+            _run_uv(one, cwd=self.root, env=env, current=current)
         record = {
             "extras": sorted(everything.extras),
             "groups": sorted(everything.groups),
@@ -208,8 +204,8 @@ class Environment:
             "python": VERSION,
             "fingerprint": self.fingerprint(),
         }
-        new.write_text(json.dumps(record) + "\n", encoding="utf-8")
-        new.replace(self.stamp)
+        with whole_file(self.stamp) as file:
+            file.write(json.dumps(record).encode("utf-8"))
 
     def run(self, tool: str, *arguments: str | Path, input: str | None = None, check: bool = True) -> str:
         """Run a tool of the environment in the checkout, with the user's package index, and return what it prints. With
@@ -295,38 +291,23 @@ def _run(command: Sequence[str], *, what: str) -> None:
 
 def _run_uv(command: Sequence[str], *, cwd: Path, env: dict[str, str], current: Step) -> None:
     """Run uv. Downloads are shown as the step's progress; after a failure, the error has uv's message."""
-    said: list[str] = []
     under_way: dict[str, str] = {}
     finished = 0
-    with subprocess.Popen(command, cwd=cwd, env=env, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        ended = threading.Event()
 
-        def tick() -> None:
-            while not ended.wait(1.0):
-                names = ", ".join(f"{name} {size}" for name, size in list(under_way.items())[:3])
-                current.progress(f"large files downloaded: {finished}" + (f", now {names}" if names else ""))
+    def shown(line: str) -> str:
+        nonlocal finished
+        words = line.split()
+        if words[:1] == ["Downloading"] and len(words) == 3:
+            under_way[words[1]] = words[2].strip("()")
+        elif words[:1] == ["Building"] and len(words) > 1:
+            under_way[words[1]] = "(building)"
+        elif words[:1] in (["Downloaded"], ["Built"]) and len(words) > 1:
+            under_way.pop(words[1], None)
+            finished += 1
+        names = ", ".join(f"{name} {size}" for name, size in list(under_way.items())[:3])
+        return f"large files downloaded: {finished}" + (f", now {names}" if names else "")
 
-        ticker = threading.Thread(target=tick, daemon=True)
-        ticker.start()
-        try:
-            for line in process.stderr:
-                said.append(line)
-                words = line.split()
-                if words[:1] == ["Downloading"] and len(words) == 3:
-                    under_way[words[1]] = words[2].strip("()")
-                elif words[:1] == ["Building"] and len(words) > 1:
-                    under_way[words[1]] = "(building)"
-                elif words[:1] in (["Downloaded"], ["Built"]) and len(words) > 1:
-                    under_way.pop(words[1], None)
-                    finished += 1
-            code = process.wait(timeout=TIMEOUT_S)
-        except BaseException:
-            process.kill()
-            raise
-        finally:
-            ended.set()
-            ticker.join()
+    code, said = run_shown(command, current, shown, timeout_s=TIMEOUT_S, cwd=cwd, env=env)
     if code != 0:
         sys.stderr.writelines(said[-20:])
         raise SetupError(f"wanted the packages of requirements.lock. Found: {_last_words(''.join(said))}")

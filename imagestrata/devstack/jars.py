@@ -73,10 +73,10 @@ def cache_root() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "imagestrata"
 
 
-def read_lock(path: Path = LOCK_FILE) -> list[Jar]:
+def read_lock() -> list[Jar]:
     """The locked files, in the order of the list."""
     jars = []
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in LOCK_FILE.read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):
             sha256, group, coordinates = line.split()
             organisation, name, version, *classifier = coordinates.split(":")

@@ -13,6 +13,7 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
+from formats.durability import whole_file
 from imagestrata.devstack import SetupError, jars
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -131,8 +132,6 @@ def _in_quotes(text: str) -> str:
 def _write_if_new(path: Path, text: str) -> bool:
     if path.is_file() and path.read_text(encoding="utf-8") == text:
         return False
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(f".{path.name}.new")
-    new.write_text(text, encoding="utf-8")
-    new.replace(path)
+    with whole_file(path) as file:
+        file.write(text.encode("utf-8"))
     return True

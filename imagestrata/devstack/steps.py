@@ -2,9 +2,11 @@
 
 import fcntl
 import os
+import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
@@ -84,3 +86,38 @@ def locked(path: Path, *, timeout_s: float, what: str) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+def run_shown(
+    command: Sequence[str], current: Step, shown: Callable[[str], str], *, timeout_s: float, cwd: Path | str,
+    env: Mapping[str, str],
+) -> tuple[int, list[str]]:  # fmt: skip
+    """Run a program; return its exit code and the lines of its standard error. The step's progress is what `shown`
+    makes of the last line, at first of an empty one. After `timeout_s`, the program is killed.
+    """
+    text = shown("")
+    said: list[str] = []
+    ended = threading.Event()
+
+    def tick() -> None:  # also between lines: a large download takes minutes
+        deadline = time.monotonic() + timeout_s
+        while not ended.wait(1.0):
+            current.progress(text)
+            if time.monotonic() > deadline:
+                process.kill()
+
+    with subprocess.Popen(command, cwd=cwd, env=env, stderr=subprocess.PIPE, text=True) as process:
+        ticker = threading.Thread(target=tick, daemon=True)
+        ticker.start()
+        try:
+            assert process.stderr is not None
+            for line in process.stderr:
+                said.append(line)
+                text = shown(line)
+        except BaseException:
+            process.kill()
+            raise
+        finally:
+            ended.set()
+            ticker.join()
+    return process.returncode, said

@@ -153,18 +153,16 @@ class Connection:
         """
         url, told = self.service.url + path, dict(headers)
         for _ in range(_MOST_REDIRECTS + 1):
-            if (
-                self.service.token and urlsplit(url)[:2] == urlsplit(self.service.url)[:2]
-            ):  # the token is for the service only
+            # The token is for the service only, and not for a bucket to which it redirects.
+            if self.service.token and urlsplit(url)[:2] == urlsplit(self.service.url)[:2]:
                 told["Authorization"] = f"Bearer {self.service.token}"
             answer = self._sent(method, url, told, body, seconds)
             if not follow or not (moved := answer.get_redirect_location()):
                 return answer
             answer.close()
             url = urljoin(url, moved)
-            told = {
-                name: value for name, value in headers.items() if name != "If-Range"
-            }  # the ETag of a bucket is another one
+            # The ETag of a bucket is another one.
+            told = {name: value for name, value in headers.items() if name != "If-Range"}
         raise DatasetError(f"Wanted bytes from {self.service.url}. Found: too many redirects")
 
     def _sent(

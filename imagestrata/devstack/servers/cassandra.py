@@ -7,12 +7,11 @@ manager, it is a new server on free ports for a test:
         connect(server.hosts, server.port)
 """
 
-import functools
 import json
 import shutil
 import ssl
 import subprocess
-import sys
+import sysconfig
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from formats import local_node
+from formats.durability import whole_file
 from imagestrata.devstack import NodeError, PortError, jars, java
 from imagestrata.devstack.servers import ports
 from imagestrata.devstack.servers.node import DATACENTER, Node
@@ -150,13 +150,13 @@ class Cassandra:
                 self._write_note()
                 return False
             check_room(self.folder, shutil.disk_usage(self.folder).free, nodes=self._nodes)
-            java_home = java.find(_site_packages()).home
+            java_home = java.find(Path(sysconfig.get_path("purelib"))).home
             class_path = jars.paths("cassandra")
             for attempt in range(START_ATTEMPTS):
                 self._settle()
                 started: list[Node] = []
                 try:
-                    for number, node in enumerate(self.nodes):
+                    for number, node in enumerate(self.nodes, 1):
                         if node.listens():
                             continue
                         node.stop()
@@ -164,17 +164,18 @@ class Cassandra:
                         started.append(node)
                         process = node.start(java_home, class_path, tied=tied)
                         self._children.append(process)
-                        self._await(node, process, functools.partial(_tell, progress, number + 1))
+                        self._await(number, node, process, progress)
                     self._write_note()
                     return True
                 except PortError:
                     # Keep a port that the user chose; replace a free one that another process took.
-                    self._end(started)
+                    _kill(started)
                     if self._asked_port is not None or attempt == START_ATTEMPTS - 1:
                         raise
-                    self._forget_if_empty()
+                    (self.folder / "cluster.json").unlink(missing_ok=True)
+                    self._settings = None
                 except BaseException:
-                    self._end(started)
+                    _kill(started)
                     raise
         raise AssertionError("unreachable")
 
@@ -191,8 +192,7 @@ class Cassandra:
     def clean(self) -> None:
         """Stop the nodes and delete the folder with all its data."""
         # The data are deleted: an orderly stop would only take seconds longer.
-        for node in self.nodes:
-            node.kill()
+        _kill(self.nodes)
         shutil.rmtree(self.folder, ignore_errors=True)
         self._settings = None
 
@@ -201,9 +201,7 @@ class Cassandra:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # A test's data are deleted: an orderly stop would only take seconds longer.
-        for node in self.nodes:
-            node.kill()
+        _kill(self.nodes)  # a test's data are deleted
 
     def session(self) -> AbstractContextManager[Any]:
         """A session of the Python driver with `execute(query, values)`, as the default user if log-in is required."""
@@ -260,21 +258,13 @@ class Cassandra:
             port = self._asked_port
             storage_port = port + 10000 if port + 10000 <= 65535 else port - 10000
         self._settings = Settings(self._nodes, port, storage_port, self._auth)
-        path = self.folder / "cluster.json"
-        new = path.with_name(".cluster.json.new")
-        new.write_text(json.dumps(self._settings.__dict__) + "\n", encoding="utf-8")
-        new.replace(path)
+        with whole_file(self.folder / "cluster.json") as file:
+            file.write(json.dumps(self._settings.__dict__).encode("utf-8"))
 
-    def _forget_if_empty(self) -> None:
-        (self.folder / "cluster.json").unlink(missing_ok=True)
-        self._settings = None
-
-    def _end(self, nodes: list[Node]) -> None:
-        for node in nodes:
-            node.kill()
-
-    def _await(self, node: Node, process: "subprocess.Popen[bytes]", progress: Callable[[str], None]) -> None:
-        """Wait until `node` holds its port and answers a query."""
+    def _await(
+        self, number: int, node: Node, process: "subprocess.Popen[bytes]", progress: Callable[[str], None]
+    ) -> None:
+        """Wait until a node holds its port and answers a query."""
         started = time.monotonic()
         while not node.listens():
             waited = time.monotonic() - started
@@ -290,10 +280,15 @@ class Cassandra:
                     f"wanted a Cassandra node on {node.host}:{node.port} within {START_TIMEOUT_S:.0f} s. "
                     f"Found: {node.complaint()}. Its log: {node.log}"
                 )
-            progress(f"starting, {waited:.0f} s")
+            progress(f"node {number}: starting, {waited:.0f} s")
             time.sleep(0.1)
         version = release_version(node.host, node.port, auth=node.auth, tls=self._tls)
-        progress(f"Cassandra {version} answers")
+        progress(f"node {number}: Cassandra {version} answers")
+
+
+def _kill(nodes: Sequence[Node]) -> None:
+    for node in nodes:
+        node.kill()
 
 
 def check_room(folder: Path, free: int, *, nodes: int) -> None:
@@ -304,10 +299,6 @@ def check_room(folder: Path, free: int, *, nodes: int) -> None:
             f"Wanted {wanted / 1e6:,.0f} MB of free space for Cassandra in {folder}. Found: {free / 1e6:,.0f} MB. Free "
             "some, or use a folder on another disk with --data."
         )
-
-
-def _tell(progress: Callable[[str], None], number: int, text: str) -> None:
-    progress(f"node {number}: {text}")
 
 
 @contextmanager
@@ -356,7 +347,3 @@ def release_version(
     """Query a node's version. Raises `NodeError` if it does not answer in time."""
     with connect([host], port, auth=auth, tls=tls, timeout_s=timeout_s) as session:
         return str(session.execute("SELECT release_version FROM system.local").one().release_version)
-
-
-def _site_packages() -> Path:
-    return Path(sys.prefix) / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"

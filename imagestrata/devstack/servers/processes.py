@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from formats.durability import whole_file
 from formats.local_node import start_time
 from imagestrata.devstack import NodeError
 
@@ -41,9 +42,8 @@ def _die_with_parent() -> None:
 
 def remember(pid: int, path: Path) -> None:
     """Write the pid file of a running process."""
-    new = path.with_name(f".{path.name}.new")
-    new.write_text(f"{pid} {start_time(pid)}\n", encoding="ascii")
-    new.replace(path)
+    with whole_file(path) as file:
+        file.write(f"{pid} {start_time(pid)}\n".encode("ascii"))
 
 
 def recall(path: Path) -> int | None:

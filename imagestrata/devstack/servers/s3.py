@@ -19,7 +19,6 @@ import json
 import os
 import secrets
 import shutil
-import signal
 import subprocess
 import time
 from dataclasses import dataclass, field
@@ -51,14 +50,11 @@ class S3:
     free one.
     """
 
-    def __init__(
-        self, folder: Path, *, port: int | None = None, access_key: str | None = None, secret_key: str | None = None
-    ) -> None:
+    def __init__(self, folder: Path, *, port: int | None = None) -> None:
         if port is not None and not 1024 <= port <= 65535:
             raise NodeError(f"wanted a port from 1024 to 65535. Found: {port}.")
         self.folder = Path(folder).resolve()
         self._asked_port = port
-        self._asked_keys = (access_key, secret_key)
         self._settings = self._read_settings()
         # Kept, because Python warns about running children that nothing refers to.
         self._children: list[subprocess.Popen[bytes]] = []
@@ -110,29 +106,32 @@ class S3:
                     )
                 self._check()
                 return False
-            self._stop()
+            self.stop()
             for attempt in range(START_ATTEMPTS):
                 self._settle()
                 try:
                     self._await(self._launch(program, tied=tied))
                     return True
                 except PortError:
-                    self._stop()
+                    self.stop()
                     if self._asked_port is not None or attempt == START_ATTEMPTS - 1:
                         raise
                     self._settings = Settings(ports.free([HOST], 1)[0], self.access_key, self.secret_key)
                 except BaseException:
-                    self._stop()
+                    self.stop()
                     raise
         raise AssertionError("unreachable")
 
     def stop(self) -> bool:
         """Stop the server and wait until it ends; False if it did not run."""
-        return self._stop()
+        ran = processes.end(self.folder / "pid", timeout_s=STOP_TIMEOUT_S)
+        for child in self._children:
+            child.poll()
+        return ran
 
     def clean(self) -> None:
         """Stop the server and delete the folder with all buckets."""
-        self._stop()
+        self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
         self._settings = None
 
@@ -147,7 +146,7 @@ class S3:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stop()
+        self.stop()
 
     def _known(self) -> Settings:
         if self._settings is None:
@@ -167,8 +166,8 @@ class S3:
     def _settle(self) -> None:
         """Choose the port and the keys and save them, before the process starts."""
         old = self._settings
-        access_key = self._asked_keys[0] or (old.access_key if old else secrets.token_hex(10).upper())
-        secret_key = self._asked_keys[1] or (old.secret_key if old else secrets.token_urlsafe(30))
+        access_key = old.access_key if old else secrets.token_hex(10).upper()
+        secret_key = old.secret_key if old else secrets.token_urlsafe(30)
         port = self._asked_port or (old.port if old else ports.free([HOST], 1)[0])
         self._settings = Settings(port, access_key, secret_key)
         new = self.folder / ".settings.json.new"
@@ -239,12 +238,6 @@ class S3:
         text = (self.folder / "log").read_text(encoding="utf-8", errors="replace")
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         return lines[-1] if lines else "its log is empty"
-
-    def _stop(self) -> bool:
-        ran = processes.end(self.folder / "pid", timeout_s=STOP_TIMEOUT_S, by=signal.SIGTERM)
-        for child in self._children:
-            child.poll()
-        return ran
 
 
 def signature(method: str, path: str, *, settings: Settings) -> dict[str, str]:

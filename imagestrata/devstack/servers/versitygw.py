@@ -4,14 +4,12 @@ It is in `$XDG_CACHE_HOME/imagestrata/versitygw/<version>/`. Go downloads module
 """
 
 import os
-import subprocess
 import tempfile
-import threading
 from pathlib import Path
 
 from imagestrata.devstack import SetupError, golang
 from imagestrata.devstack.jars import cache_root
-from imagestrata.devstack.steps import Step, locked, step
+from imagestrata.devstack.steps import Step, locked, run_shown, step
 
 VERSION = "v1.8.0"
 PACKAGE = "github.com/versity/versitygw/cmd/versitygw"
@@ -44,37 +42,21 @@ def _build(target: Path, current: Step) -> None:
         env = {**os.environ, "GOBIN": staging, "GO111MODULE": "on"}
         env.pop("GOOS", None)
         env.pop("GOARCH", None)
+        compiled = 0
+
+        def shown(line: str) -> str:
+            nonlocal compiled
+            if not line or line.startswith("go: downloading"):
+                return "downloading modules"
+            compiled += 1
+            return f"{compiled} packages compiled; about two minutes in total"
+
         command = [str(go), "install", "-v", f"{PACKAGE}@{VERSION}"]
-        code, said = _run(command, env, current)
+        code, said = run_shown(command, current, shown, timeout_s=TIMEOUT_S, cwd=staging, env=env)
         if code != 0:
+            last = "; ".join(line.strip() for line in said[-2:]) or "no error message"
             raise SetupError(
-                f"wanted versitygw {VERSION}, built by {go}. Found: {said}. "
+                f"wanted versitygw {VERSION}, built by {go}. Found: {last}. "
                 "If the Go module proxy cannot be reached, set GOPROXY to yours. Then run this again; it continues."
             )
         (Path(staging) / "versitygw").replace(target)
-
-
-def _run(command: list[str], env: dict[str, str], current: Step) -> tuple[int, str]:
-    """Run Go and show what it compiles as progress; returns its exit code and its last lines."""
-    said: list[str] = []
-    with subprocess.Popen(command, env=env, cwd=tempfile.gettempdir(), stderr=subprocess.PIPE, text=True) as process:
-        timer = threading.Timer(TIMEOUT_S, process.kill)
-        timer.start()
-        try:
-            assert process.stderr is not None
-            current.progress("downloading modules")
-            compiled = 0
-            for line in process.stderr:
-                said = [*said[-4:], line.strip()]
-                if line.startswith("go: downloading"):
-                    current.progress("downloading modules")
-                else:
-                    compiled += 1
-                    current.progress(f"{compiled} packages compiled; about two minutes in total")
-            code = process.wait()
-        except BaseException:
-            process.kill()
-            raise
-        finally:
-            timer.cancel()
-    return code, "; ".join(line for line in said[-2:] if line) or "no error message"

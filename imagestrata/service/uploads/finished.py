@@ -1,12 +1,13 @@
 """The results of the latest uploads, for clients that missed the last response."""
 
 import json
-import os
 import threading
 from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from formats.durability import whole_file
 
 _MOST = 1_000
 
@@ -38,9 +39,8 @@ class FinishedUploads:
         """Store an upload, and remove the oldest above the limit. Raises OSError."""
         # Written before the version is published: after a crash in between, the server knows the upload and finds out
         # from the versions whether it was published.
-        aside = self._folder / f"{identity}.new"
-        aside.write_text(json.dumps(asdict(upload)), encoding="utf-8")
-        os.replace(aside, self._folder / identity)
+        with whole_file(self._folder / identity) as file:
+            file.write(json.dumps(asdict(upload)).encode("utf-8"))
         with self._lock:
             self._known[identity] = None
             oldest = [self._known.popitem(last=False)[0] for _ in range(len(self._known) - _MOST)]
