@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from filelock import FileLock
 
+from formats.durability import whole_file
 from imagestrata.hub.bar import Tell
 from imagestrata.hub.errors import DatasetError
 from imagestrata.hub.http import TIMEOUT_SECONDS, Answer, Connection, LostError, Tries
@@ -106,10 +107,8 @@ class _Record:
     def keep(self, location: str) -> None:
         """Store the location of an upload."""
         if self._path:
-            aside = self._path.with_suffix(".new")
-            with suppress(OSError):
-                aside.write_text(json.dumps({**self._told, "location": location}), encoding="utf-8")
-                os.replace(aside, self._path)
+            with suppress(OSError), whole_file(self._path) as file:
+                file.write(json.dumps({**self._told, "location": location}).encode("utf-8"))
 
     def forget(self) -> None:
         """Remove the location."""

@@ -19,7 +19,6 @@ import json
 import logging
 import mmap
 import os
-import secrets
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -28,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from formats.durability import whole_file
 from formats.stores.storage import Storage
 from imagestrata.service.errors import ConflictError, NotThereError, UnreadableError, no_dataset
 from imagestrata.service.stores.staging import DATA, INDEX, Staging
@@ -112,18 +112,12 @@ class BucketStore(Store):
         """The local path of the index of a folder's files. It is downloaded on first use."""
         path = self._indexes / f"{version.sha256}.sqlite"
         if not path.exists():
-            aside = path.with_suffix(f".{secrets.token_hex(4)}")
             try:
-                with (
-                    self._storage.open(f"{self._content(name, version.sha256)}.sqlite") as source,
-                    aside.open("wb") as to,
-                ):
+                content = self._content(name, version.sha256)
+                with self._storage.open(f"{content}.sqlite") as source, whole_file(path) as to:
                     shutil.copyfileobj(source, to, _BLOCK)
-                os.replace(aside, path)
             except FileNotFoundError:
                 raise NotThereError(f"Wanted version {version.number} of {name!r}. Found: it was deleted") from None
-            finally:
-                aside.unlink(missing_ok=True)
             for old in sorted(self._indexes.iterdir(), key=lambda path: path.stat().st_mtime)[:-_MOST_INDEXES]:
                 old.unlink(missing_ok=True)
         return path

@@ -10,6 +10,7 @@ import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 
 from formats import ArchiveError
@@ -81,10 +82,7 @@ class Uploads:
     def restore(self, name: str, number: int, conditions: Conditions, *, by: str | None) -> DatasetVersion:
         """Publish an older version again, under a new number. Raises `ServiceError`."""
         staged = self._store.staging.new()
-
-        def reserve(size: int) -> None:
-            self._room.take(staged, size)
-
+        reserve = partial(self._room.take, staged)
         try:
             with full_disk_errors():
                 return self._store.restore(name, number, staged, conditions, by=by, reserve=reserve)
@@ -227,9 +225,7 @@ class Uploads:
             self._finished.remove(identity)
 
     async def _take(self, staged: Path, body: AsyncIterator[bytes], hashes: Sequence[Hash], *, most: int | None) -> int:
-        def reserve(size: int) -> None:
-            self._room.take(staged, size)
-
+        reserve = partial(self._room.take, staged)
         with full_disk_errors(), open(staged / DATA, "ab", buffering=0) as file:
             return await take(body, file, hashes=hashes, most=most, reserve=reserve)
 
