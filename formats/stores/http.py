@@ -16,9 +16,9 @@ from formats.errors import RefusedError, StorageError
 from formats.retries import Retries
 
 _TIMEOUT_SECONDS = 20.0
+# How often a request is sent. Writes have fewer attempts, because Spark retries their tasks.
 _READS = 8
 _SENDS = 6
-"""How often a request is sent. Writes have fewer attempts, because Spark retries their tasks."""
 _TRY_AGAIN = (408, 429, 500, 502, 503, 504)
 _CODE = re.compile(rb"<Code>([^<]*)</Code>")
 
@@ -35,11 +35,12 @@ def tls_context() -> ssl.SSLContext:
     return ssl.create_default_context(cafile=ca_bundle())
 
 
+# Not a pool of urllib3: for an object of 100 kB it takes 0.52 ms of CPU time instead of 0.32 ms, and 16 threads on two
+# cores need 1.7 times as long.
 class Requests:
-    """One persistent connection, for one thread. Failed requests are retried a few times.
-
-    Raises FileNotFoundError for a missing object, and `StorageError` if the store denies access or does not answer.
-    Messages name ``place``, which is the address without a signature. ``reads`` is the retry policy for reads.
+    """One persistent connection, for one thread. Failed requests are retried a few times. Raises FileNotFoundError for
+    a missing object, and `StorageError` if the store denies access or does not answer. Messages name ``place``, the
+    address without a signature.
     """
 
     def __init__(self, reads: Retries | None = None) -> None:
@@ -63,7 +64,7 @@ class Requests:
             while done < len(into) and (more := answer.readinto(into[done:])):
                 done += more
             if answer.length:  # more than was requested
-                self._close()
+                self.close()
             elif done < len(into) and answer.headers.get("Content-Length") != str(done):
                 raise http.client.IncompleteRead(b"", len(into) - done)
             return done
@@ -93,8 +94,10 @@ class Requests:
         return self._tried(url, send, place, Retries(_SENDS))
 
     def close(self) -> None:
-        """Close the connection."""
-        self._close()
+        """Close the connection. The next request opens another one."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
     def _tried(
         self, url: str, call: Callable[[http.client.HTTPConnection, str], Found], place: str, retries: Retries
@@ -106,7 +109,7 @@ class Requests:
             try:
                 return call(self._connected(parts.scheme, parts.netloc), path)
             except (_BusyError, OSError, http.client.HTTPException) as error:
-                self._close()
+                self.close()
                 if isinstance(error, (StorageError, FileNotFoundError)):
                     raise
                 # Retrying does not help against a bad certificate.
@@ -115,18 +118,13 @@ class Requests:
 
     def _connected(self, scheme: str, host: str) -> http.client.HTTPConnection:
         if self._connection is None or self._server != (scheme, host):
-            self._close()
+            self.close()
             self._server = scheme, host
             if scheme == "https":
                 self._connection = http.client.HTTPSConnection(host, timeout=_TIMEOUT_SECONDS, context=tls_context())
             else:
                 self._connection = http.client.HTTPConnection(host, timeout=_TIMEOUT_SECONDS)
         return self._connection
-
-    def _close(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
 
 
 class _LostError(OSError):

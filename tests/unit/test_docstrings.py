@@ -52,6 +52,7 @@ PLAIN: list[str] = [
     "formats/sizes.py",
     "formats/splits",
     "formats/stores/addresses.py",
+    "formats/stores/http.py",
     "formats/stores/ranges.py",
     "formats/stores/s3.py",
     "formats/stores/s3_pages.py",
