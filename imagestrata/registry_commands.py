@@ -113,14 +113,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _check(args: argparse.Namespace) -> None:
     """Raise ValueError for a command line that is wrong; take its words apart."""
+    from imagestrata.registry import kind_of
+
     action, words = args.action, list(args.words)
     tags = [word for word in words[1:] if "=" in word] if action == "tag" else []
     names = [word for word in words if word not in tags]
     args.kind, args.name = None, names[0] if names else None
-    if action not in ("add", "apply", "list") and len(names) == 2 and (kind := _kind_of(names[0])):
+    if action not in ("add", "apply", "list") and len(names) == 2 and (kind := kind_of(names[0])):
         args.kind, args.name = kind, names[1]
     elif action == "list" and names:
-        args.kind = _kind_of(names[0]) or _kind_of(names[0].removesuffix("s"))
+        args.kind = kind_of(names[0]) or kind_of(names[0].removesuffix("s"))
         if args.kind is None or len(names) > 1:
             raise ValueError(f"wanted a kind: {', '.join(_kinds())}. Found: {' '.join(names)}")
     elif len(names) != (0 if action == "list" else 1):
@@ -150,12 +152,6 @@ def _check_lineage(args: argparse.Namespace) -> None:
         raise ValueError(f"wanted a picture in a file *.svg. Found: {args.picture}")
     if args.keyspace is not None:
         check_keyspace(args.keyspace)
-
-
-def _kind_of(text: str) -> str | None:
-    from imagestrata.registry import kind_of
-
-    return kind_of(text)
 
 
 def _kinds() -> tuple[str, ...]:

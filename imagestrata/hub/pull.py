@@ -186,14 +186,9 @@ def _unpack(tar: Path, data: Path, wanted: int, tell: Tell) -> None:
 
 def _extract(file: IO[bytes], path: str, size: int, mode: int) -> None:
     """Copy ``size`` bytes to a new file. Raises `DatasetError`."""
-    target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
-    try:
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode), "wb", buffering=0) as target:
         while size and (block := file.read(min(_BLOCK, size))):
             size -= len(block)
-            view = memoryview(block)
-            while view:
-                view = view[os.write(target, view) :]
-    finally:
-        os.close(target)
+            _write(target, memoryview(block))
     if size:
         raise DatasetError(f"Wanted a complete tar. Found: it ends inside {path!r}")

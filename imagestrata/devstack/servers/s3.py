@@ -14,7 +14,6 @@ it is a new server on a free port for a test:
 import datetime
 import hashlib
 import hmac
-import http.client
 import json
 import os
 import secrets
@@ -23,6 +22,8 @@ import subprocess
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import urllib3
 
 from imagestrata.devstack import NodeError, PortError
 from imagestrata.devstack.servers import ports, processes, versitygw
@@ -224,15 +225,12 @@ class S3:
 
     def _ask(self, method: str, path: str) -> tuple[int, bytes]:
         """Send a signed request without a body; returns the status and the response."""
-        connection = http.client.HTTPConnection(HOST, self.port, timeout=10)
+        signed = signature(method, path, settings=self._known())
         try:
-            connection.request(method, path, headers=signature(method, path, settings=self._known()))
-            answer = connection.getresponse()
-            return answer.status, answer.read()
-        except (OSError, http.client.HTTPException) as error:
+            answer = urllib3.request(method, self.endpoint + path, headers=signed, timeout=10, retries=False)
+        except urllib3.exceptions.HTTPError as error:
             raise NodeError(f"wanted an answer from {self.endpoint}. Found: {error}") from None
-        finally:
-            connection.close()
+        return answer.status, answer.data
 
     def _complaint(self) -> str:
         text = (self.folder / "log").read_text(encoding="utf-8", errors="replace")
