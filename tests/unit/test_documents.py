@@ -94,6 +94,22 @@ def test_make_targets_that_a_page_names_exist(page: Page) -> None:
     assert not named - {*targets, "bench-NAME", "bench-"}
 
 
+def test_modules_that_the_map_of_the_code_names_exist() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:[a-z]\w*/)+(?:[a-z]\w*)?)(?:\.py|\.[A-Z]+)?`", text))
+    for line in re.findall(r"^ {8}(\S.*?) {3}", text, re.MULTILINE):  # of a drawing: ROOM: MODULE ▶ MODULE
+        room = ""
+        for word in re.findall(r"\b[a-z][\w/]*\b:?", line.replace(" or ", " ")):
+            room = word[:-1] if word.endswith(":") else room
+            named.add(word[:-1] if word.endswith(":") else f"{room}/{word}")
+    folders = [folder for folder in ROOT.iterdir() if folder.is_dir() and folder.name not in (".git", ".venv", "build")]
+    paths = [path for folder in folders for path in (folder, *folder.rglob("*"))]
+    there = {f"/{path.relative_to(ROOT).with_suffix('')}/" for path in paths}
+    lost = {one for one in named if not any(path.endswith(f"/{one.strip('/')}/") for path in there)}
+    assert len(named) > 60
+    assert not lost
+
+
 EXAMPLE = Page(
     "docs/example.md",
     """# An example
