@@ -1,10 +1,12 @@
 """The command `imagestrata registry` on a real keyspace."""
 
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from etl.cassandra import registry
 from etl.cassandra.control import Control
@@ -24,6 +26,10 @@ from schemas.tables import (
     create_table_records,
 )
 from tests.support.feature_functions import __name__ as functions
+from tests.support.services import fresh_name
+
+Run = Callable[..., tuple[int, str, str]]
+"""Runs `imagestrata registry`: exit code, output and errors."""
 
 VIEWS = f"""
 [[feature_view]]
@@ -44,14 +50,22 @@ description = "small digits"
 """
 
 
-def make_tables(control: Control, keyspace: str) -> TableName:
-    """The tables of an ingest, without images."""
-    metadata = TableName(keyspace, "metadata")
+@pytest.fixture(scope="module")
+def control(spark: SparkSession) -> Iterator[Control]:
+    """A connection for all tests of this file."""
+    with Control.from_spark(spark) as control:
+        yield control
+
+
+@pytest.fixture(scope="module")
+def metadata(control: Control) -> TableName:
+    """The metadata table of an ingest, without images."""
+    keyspace = fresh_name("registry")
+    metadata, data = TableName(keyspace, "metadata"), TableName(keyspace, "data")
     control.define(create_keyspace(keyspace, Replication.parse("1")))
     for statement in (create_metadata(metadata, Columns()), create_table_records(keyspace), create_classes(keyspace)):
         control.define(statement)
     create_sequence(control, keyspace=keyspace)
-    data = TableName(keyspace, "data")
     record = TableRecord(metadata_table=metadata, data_table=data, dataset="digits", label_type="int", numbering="name")
     claim_tables(control, record)
     control.execute(f"INSERT INTO {keyspace}.classes (dataset, name, label) VALUES (?, ?, ?)", ("digits", "zero", 0))
@@ -60,17 +74,28 @@ def make_tables(control: Control, keyspace: str) -> TableName:
     return metadata
 
 
-def test_a_registry_is_listed_described_applied_and_pruned(
-    control: Control, keyspace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    where = ["-k", keyspace, "--host", ",".join(control.cluster.hosts), "--port", str(control.cluster.port)]
+@pytest.fixture(scope="module")
+def views(control: Control, metadata: TableName) -> None:
+    """Two built-in views are registered."""
+    registry.create(control, keyspace=metadata.keyspace)
+    for name in ("sharpness", "phash"):
+        register_view(control, builtin.view_of(name), keyspace=metadata.keyspace)
+
+
+@pytest.fixture
+def run(control: Control, metadata: TableName, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs the command in the keyspace."""
+    where = ["-k", metadata.keyspace, "--host", ",".join(control.cluster.hosts), "--port", str(control.cluster.port)]
 
     def run(*arguments: str) -> tuple[int, str, str]:
         code = main(["registry", *arguments, *where])
         out, err = capsys.readouterr()
         return code, out, err
 
-    metadata = make_tables(control, keyspace)
+    return run
+
+
+def test_what_ingests_recorded_is_listed_and_shown(run: Run, metadata: TableName) -> None:
     assert [line.split("\t")[:2] for line in run("list")[1].splitlines()] == [
         ["dataset", "digits"],
         ["table", str(metadata)],
@@ -80,9 +105,10 @@ def test_a_registry_is_listed_described_applied_and_pruned(
     assert json.loads(run("show", f"{metadata}#1", "--json")[1])["definition"]["source"] == "/data"
     assert json.loads(run("show", "classes", "digits", "--json")[1])["definition"] == {"zero": 0}
     assert "Found: a classes and a dataset. Name the kind, too." in run("show", "digits")[2]
-    registry.create(control, keyspace=keyspace)
-    for name in ("sharpness", "phash"):
-        register_view(control, builtin.view_of(name), keyspace=keyspace)
+
+
+@pytest.mark.usefixtures("views")
+def test_a_view_is_described_and_tagged(run: Run, metadata: TableName) -> None:
     assert run("list", "feature-views")[1] == "feature view\tphash@v2\nfeature view\tsharpness@v2\n"
     run("describe", "phash", "--owner", "a@example.org", "--description", "look-alikes")
     run("tag", "phash@v2", "team=vision", "use=groups")
@@ -93,9 +119,11 @@ def test_a_registry_is_listed_described_applied_and_pruned(
     assert run("list", "feature-views")[1].splitlines()[0] == "feature view\tphash@v2\ta@example.org\tlook-alikes"
     code, _, err = run("show", "sharpness@v9")
     assert code == 1
-    assert f"`imagestrata registry list -k {keyspace}` shows the names." in err
+    assert f"`imagestrata registry list -k {metadata.keyspace}` shows the names." in err
 
-    # Definitions: shown, refused without an answer, applied, and then unchanged.
+
+@pytest.mark.usefixtures("views")
+def test_definitions_are_shown_applied_after_an_answer_and_changed(run: Run, tmp_path: Path) -> None:
     definitions = tmp_path / "features.toml"
     definitions.write_text(VIEWS, encoding="utf-8")
     assert "+ add feature view red@v1" in run("apply", str(tmp_path), "--plan")[1]
@@ -114,32 +142,52 @@ def test_a_registry_is_listed_described_applied_and_pruned(
     assert "description: 'small digits' -> 'tiny digits'" in out
     assert json.loads(run("show", "red", "--json")[1])["tags"] == {"team": "other"}
 
-    # A definition never changes, and nothing that is used or has values goes unnoticed.
+
+@pytest.fixture
+def definitions(views: None, run: Run, tmp_path: Path) -> Path:
+    """A file with the definitions of `VIEWS`, which are registered."""
+    place = tmp_path / "features.toml"
+    place.write_text(VIEWS, encoding="utf-8")
+    assert run("apply", str(place), "--yes")[0] == 0
+    return place
+
+
+def test_a_definition_never_changes_but_gets_a_next_version(run: Run, definitions: Path) -> None:
     definitions.write_text(VIEWS.replace('"double"', '"float"'), encoding="utf-8")
     assert "Found: fields {'red': 'float'} instead of {'red': 'double'}" in (found := run("apply", str(definitions))[2])
     assert "Set version = 2" in found
     definitions.write_text(VIEWS.replace('"double" }', '"float" }\nversion = 2'), encoding="utf-8")
     assert "+ add feature view red@v2" in run("apply", str(definitions), "--plan")[1]
+
+
+def test_what_is_used_pinned_or_has_values_is_not_deleted(
+    control: Control, metadata: TableName, run: Run, definitions: Path
+) -> None:
     assert "Found: feature service sorting@v1. Delete these first." in run("delete", "red", "--yes")[2]
-    values = TableName(keyspace, "metadata_phash_v2")
+    values = TableName(metadata.keyspace, "metadata_phash_v2")
     control.define(create_feature_values(values, {"phash": "bigint"}))
-    definitions.write_text(VIEWS, encoding="utf-8")
     code, _, err = run("apply", str(definitions), "--prune", "--yes")  # sharpness is used by sorting
     assert (code, "Found: feature service sorting@v1" in err or f"Found: values in {values}" in err) == (1, True)
     assert f"Found: values in {values}. Add --drop-values" in run("delete", "phash", "--yes")[2]
     assert control.columns(values) is not None
-    split = {"metadata_table": str(metadata), "features": ["phash@v2"], "label_view": None, "fingerprint": ["0"]}
-    entry = Entry(kind="split", name=str(tmp_path / "split"), version=1, document=json.dumps(split))
-    registry.register(control, entry, keyspace=keyspace)
-    assert f"Found: split {tmp_path / 'split'}@v1" in run("delete", "phash", "--drop-values", "--yes")[2]
-    run("tag", "split", str(tmp_path / "split"), "pinned=true")
-    assert "Found: the tag pinned=true" in run("delete", "split", str(tmp_path / "split"), "--yes")[2]
-    run("tag", "split", str(tmp_path / "split"), "pinned=")
-    assert run("delete", "split", str(tmp_path / "split"), "--yes")[0] == 0
+    split, uses = str(definitions.with_name("split")), {"features": ["phash@v2"], "label_view": None}
+    document = json.dumps({"metadata_table": str(metadata), "fingerprint": ["0"], **uses})
+    registry.register(
+        control, Entry(kind="split", name=split, version=1, document=document), keyspace=metadata.keyspace
+    )
+    assert f"Found: split {split}@v1" in run("delete", "phash", "--drop-values", "--yes")[2]
+    run("tag", "split", split, "pinned=true")
+    assert "Found: the tag pinned=true" in run("delete", "split", split, "--yes")[2]
+    run("tag", "split", split, "pinned=")
+    assert run("delete", "split", split, "--yes")[0] == 0
     assert f"drops {values}" in run("delete", "phash", "--drop-values", "--yes")[1]
     assert control.columns(values) is None
     assert "phash" not in run("list")[1]
+
+
+def test_what_the_files_lack_is_pruned(run: Run, definitions: Path) -> None:
+    views = run("list", "feature-views")[1].count("\n")
     definitions.write_text('[[dataset]]\nname = "digits"\n', encoding="utf-8")
     code, out, _ = run("apply", str(definitions), "--prune", "--yes")
-    assert (code, out.count("- remove")) == (0, 3)
+    assert (code, out.count("- remove")) == (0, views + 1)
     assert run("list", "feature-views")[1] == run("list", "feature-services")[1] == ""
