@@ -11,7 +11,8 @@ import pytest
 from imagestrata import hub
 from tests.support.dataset_files import MEGA, SECONDS, command, in_thread, many, ran, read, written
 from tests.support.dataset_proxies import Proxy
-from tests.support.dataset_servers import Server, until
+from tests.support.dataset_servers import Server
+from tests.support.waiting import until
 
 
 @pytest.fixture(scope="module")

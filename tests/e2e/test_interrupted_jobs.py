@@ -4,13 +4,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.support.pictures import texture
+from tests.support.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
@@ -28,14 +27,6 @@ def processes_of(session: int) -> dict[int, bytes]:
         except OSError:  # it has ended
             continue
     return found
-
-
-def await_it(what: Callable[[], object], *, why: str) -> None:
-    """Poll until a condition is true."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not what():
-        assert time.monotonic() < deadline, why
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize(
@@ -64,12 +55,12 @@ def test_ctrl_c_leaves_no_process_and_no_traceback(program: str, when: str, whol
         )  # fmt: skip
     try:
         if when == "Spark starts":
-            await_it(lambda: len(processes_of(job.pid)) > 1, why="there is no second process")
+            until(lambda: len(processes_of(job.pid)) > 1, "a second process", seconds=PATIENCE_S)
         else:
-            await_it(lambda: b"write 3,000 images" in log.read_bytes(), why="no task has begun")
+            until(lambda: b"write 3,000 images" in log.read_bytes(), "a task", seconds=PATIENCE_S)
         (os.killpg if whole else os.kill)(job.pid, signal.SIGINT)
         assert job.wait(PATIENCE_S) == 130
-        await_it(lambda: not processes_of(job.pid), why="there is a process left")
+        until(lambda: not processes_of(job.pid), "their end", seconds=PATIENCE_S)
     finally:
         for pid in processes_of(job.pid):
             os.kill(pid, signal.SIGKILL)

@@ -17,9 +17,9 @@ from imagestrata.devstack.servers import ports
 from imagestrata.training_jobs.job import read_job
 from imagestrata.training_jobs.manifests import RenderOptions, documents
 from imagestrata.training_jobs.torchrun import expanded
-from tests.support.dataset_servers import until
 from tests.support.pictures import picture
 from tests.support.training_jobs import write_job
+from tests.support.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 180.0

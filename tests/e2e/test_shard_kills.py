@@ -5,8 +5,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,6 +22,7 @@ from tests.support.s3_access import use
 from tests.support.shard_checks import assert_whole, checked, contents, downloaded, manifest_of
 from tests.support.shard_folders import samples_in, upload
 from tests.support.shard_jobs import MAXSIZE, plan, said, twenty_pictures
+from tests.support.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 240.0
@@ -44,14 +43,6 @@ def whole(spark: SparkSession, root: Path, tmp_path_factory: pytest.TempPathFact
     return contents(out)
 
 
-def await_it(what: Callable[[], object], *, why: str) -> None:
-    """Poll until a condition is true."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not what():
-        assert time.monotonic() < deadline, why
-        time.sleep(0.02)
-
-
 @pytest.fixture
 def killed(root: Path, tmp_path: Path) -> Path:
     """Run spark-submit, kill it and all its processes with -9 after a shard or two, and return what is left."""
@@ -65,7 +56,7 @@ def killed(root: Path, tmp_path: Path) -> Path:
         start_new_session=True,
     )  # fmt: skip
     try:
-        await_it(lambda: list(out.glob("*.done")) or process.poll() is not None, why="no shard was written")
+        until(lambda: list(out.glob("*.done")) or process.poll() is not None, "a shard", seconds=PATIENCE_S)
     finally:
         os.killpg(process.pid, signal.SIGKILL)
     output = process.communicate(timeout=PATIENCE_S)[0]
@@ -99,7 +90,7 @@ def test_a_job_that_loses_its_endpoint_in_mid_write_publishes_nothing(
         written = server.folder / "buckets" / "faults" / "set"
 
         def stop() -> None:
-            await_it(lambda: list(written.glob("*.tar")), why="no shard came")
+            until(lambda: list(written.glob("*.tar")), "a shard", seconds=PATIENCE_S)
             server.stop()
 
         stopper = threading.Thread(target=stop)
@@ -152,7 +143,7 @@ def test_a_killed_upload_publishes_nothing_and_can_be_made_again(tmp_path: Path)
         [sys.executable, "-c", script], cwd=ROOT, stderr=subprocess.DEVNULL, start_new_session=True
     )
     try:
-        await_it(lambda: list(tmp_path.rglob("*.tar")) or process.poll() is not None, why="no shard was written")
+        until(lambda: list(tmp_path.rglob("*.tar")) or process.poll() is not None, "a shard", seconds=PATIENCE_S)
     finally:
         os.killpg(process.pid, signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL

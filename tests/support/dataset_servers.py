@@ -3,8 +3,7 @@
 import socket
 import tarfile
 import threading
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -17,7 +16,7 @@ from tests.support.archives import tar
 if TYPE_CHECKING:
     from imagestrata.service.server.connections import Limits
 
-__all__ = ["CHUNK", "FILE", "ROOT", "TAR", "Answer", "Server", "ServerInThread", "anonymous_mb", "tar_of", "until"]
+__all__ = ["CHUNK", "FILE", "ROOT", "TAR", "Answer", "Server", "ServerInThread", "anonymous_mb", "tar_of"]
 
 ROOT = Path(__file__).resolve().parents[2]
 TAR = "application/x-tar"
@@ -106,14 +105,6 @@ class ServerInThread(Server):
 
     def __exit__(self, *_: object) -> None:
         self._open.close()
-
-
-def until(is_so: Callable[[], bool], what: str = "it", *, seconds: float = 60.0) -> None:
-    """Wait for another process or thread."""
-    end = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < end, f"waited for {what}"
-        time.sleep(0.01)
 
 
 def tar_of(files: Mapping[str, bytes], *, kinds: Mapping[str, bytes] | None = None) -> bytes:

@@ -1,6 +1,5 @@
 """Images that expire: all of their rows go, splits say when, and a run of the same source cannot forget it."""
 
-import time
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -24,6 +23,7 @@ from jobs import verify as verify_job
 from tests.support.features import featurize, tables_of
 from tests.support.pictures import texture
 from tests.support.trees import plant
+from tests.support.waiting import until
 
 
 def test_images_with_a_time_to_live_expire_with_all_their_rows(
@@ -68,10 +68,7 @@ def test_images_with_a_time_to_live_expire_with_all_their_rows(
     assert open_split(f"{folder}3").manifest.expires == expires
 
     job.run(spark, plan=replace(plan, ttl=1))
-    deadline = time.monotonic() + 30
-    while control.execute(f"SELECT id FROM {keyspace}.metadata") + control.execute(f"SELECT id FROM {keyspace}.data"):
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    until(lambda: not any(control.execute(f"SELECT id FROM {keyspace}.{name}") for name in ("metadata", "data")))
     where: dict[str, Any] = {"hosts": cassandra.hosts, "port": cassandra.port, "batch_size": 4}
     split = loader.open_split(folder, cache=tmp_path / "opened")
     for options in ({}, {"on_missing": "skip"}):

@@ -26,6 +26,7 @@ from schemas import Columns
 from tests.support.pictures import execute, write_table
 from tests.support.services import fresh_name
 from tests.support.split_folders import image_ids, packed, without_labels, write_split_folder
+from tests.support.waiting import until
 
 COUNT = 43
 IDS = image_ids(COUNT)
@@ -346,10 +347,7 @@ def test_no_more_reads_are_in_flight_than_allowed(opened: Open, proxy: Proxy) ->
     found: list[uuid.UUID] = []
     reading = threading.Thread(target=lambda: found.extend(ids_of(source.epoch(0))))
     reading.start()
-    deadline = time.monotonic() + 30
-    while source.stats().in_flight < 2:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: source.stats().in_flight >= 2)
     assert (source.stats().in_flight, source.stats().window) == (2, 2)
     proxy.goes_on.set()
     reading.join(60)

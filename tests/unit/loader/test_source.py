@@ -4,7 +4,6 @@ import itertools
 import json
 import re
 import threading
-import time
 import urllib.error
 import urllib.request
 import uuid
@@ -20,6 +19,7 @@ from loader.order.schedule import Schedule
 from loader.prefetch.stats import Stats
 from tests.support.row_sources import RowSource
 from tests.support.split_folders import image_ids, packed, write_split_folder
+from tests.support.waiting import until
 
 COUNT = 103
 IDS = image_ids(COUNT)
@@ -336,10 +336,7 @@ def test_the_next_epoch_is_read_while_the_last_batches_are_taken(sources: Source
     first = list(source.epoch(0))
     streams = source._ahead.kept
     assert streams is not None
-    deadline = time.monotonic() + 60
-    while source.stats().held_bytes < sum(map(len, BYTES.values())):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: source.stats().held_bytes >= sum(map(len, BYTES.values())))
     assert len(ids_of(source.epoch(1))) == COUNT
     assert source._ahead.kept is not None
     assert source._ahead.kept[2] is streams[2]  # the same stream continued

@@ -5,7 +5,6 @@ import pickle
 import shutil
 import tempfile
 import threading
-import time
 from collections import Counter
 from dataclasses import replace
 from itertools import chain, islice
@@ -31,6 +30,7 @@ from loader.shards.shard_schedule import ShardSchedule
 from loader.shards.shard_set import Shards
 from loader.sources import usual_mix
 from tests.support.shard_folders import first_shard, samples_in, upload
+from tests.support.waiting import until
 
 COUNT = 103
 
@@ -268,10 +268,7 @@ def test_closing_in_mid_epoch_leaves_no_thread(shards: Shards) -> None:
     source.close()
     with pytest.raises(loader.ClosedError):
         list(batches)
-    deadline = time.monotonic() + 60
-    while any(thread.name == "loader-pieces" for thread in set(threading.enumerate()) - before):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: not any(thread.name == "loader-pieces" for thread in set(threading.enumerate()) - before))
 
 
 def test_the_shuffle_buffer_size_depends_on_the_sample_size(shards: Shards) -> None:

@@ -25,7 +25,8 @@ from imagestrata.hub.http import Connection, LostError
 from imagestrata.service.server.connections import Limits
 from tests.support.dataset_files import FILES, MEGA, SECONDS, command, in_thread, many, ran, read, written
 from tests.support.dataset_proxies import Proxy
-from tests.support.dataset_servers import ROOT, Server, ServerInThread, tar_of, until
+from tests.support.dataset_servers import ROOT, Server, ServerInThread, tar_of
+from tests.support.waiting import until
 
 
 @pytest.fixture(scope="module")

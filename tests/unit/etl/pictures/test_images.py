@@ -4,7 +4,6 @@ import contextlib
 import io
 import random
 import threading
-import time
 import zlib
 from typing import Any
 
@@ -19,6 +18,7 @@ from etl.pictures.plan import Check
 from formats.pictures.orientation import exif_orientation
 from tests.support.picture_kinds import kinds
 from tests.support.pictures import exif
+from tests.support.waiting import until
 
 
 def _picture(kind: str, *, size: tuple[int, int] = (40, 30), mode: str = "RGB", **options: Any) -> bytes:
@@ -225,9 +225,7 @@ def test_room_admits_pictures_that_fit_and_a_large_one_alone() -> None:
     with room(small), room(small):
         waiting = threading.Thread(target=hold, args=("large", large))
         waiting.start()
-        until = time.monotonic() + 10
-        while not room._turn.locked():
-            assert time.monotonic() < until
+        until(room._turn.locked)
         assert not order
         behind = threading.Thread(target=hold, args=("small", small))
         behind.start()

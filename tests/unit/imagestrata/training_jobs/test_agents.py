@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from imagestrata.training_jobs.agents import Agent
-from tests.support.dataset_servers import until
+from tests.support.waiting import until
 
 
 def test_processes_that_wait_for_a_lost_one_are_ended(tmp_path: Path) -> None:

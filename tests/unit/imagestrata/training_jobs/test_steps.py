@@ -1,7 +1,7 @@
 """The messages of a job while it pulls and starts."""
 
 from imagestrata.training_jobs.steps import Processes, Pulling
-from tests.support.dataset_servers import until
+from tests.support.waiting import until
 
 
 class Scene:

@@ -5,7 +5,6 @@ import json
 import os
 import pickle
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -21,6 +20,7 @@ import loader
 from tests.support.pictures import picture
 from tests.support.row_sources import RowSource
 from tests.support.split_folders import image_ids, write_split_folder
+from tests.support.waiting import until
 
 if TYPE_CHECKING:  # torch takes seconds to import, so only tests import it, not their collection
     from torch.utils.data import DataLoader
@@ -338,10 +338,7 @@ def _wait_for(first: int, before: int | None, worker: int) -> None:
     from torch.utils.data import get_worker_info
 
     info = get_worker_info()
-    deadline = time.monotonic() + 60
-    while worker != first and _next_epoch(info.dataset) == before:
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    until(lambda: worker == first or _next_epoch(info.dataset) != before)
 
 
 @pytest.mark.parametrize("kind", ["blob", "none"])

@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import threading
-import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -19,6 +18,7 @@ from loader.prefetch.retry_policy import RetryPolicy
 from loader.prefetch.stats import Meter
 from loader.prefetch.stream import FetchContext, FetchStream
 from loader.prefetch.window import Window
+from tests.support.waiting import until
 
 SIZE = 100
 
@@ -286,10 +286,7 @@ def test_memory_of_samples_in_several_batches_is_released_once(make: Make) -> No
     engine, _ = make(on_missing="skip", errors=gone)
     found = list(taken(engine.stream(iter([epoch(4, is_padded=True)]))))
     assert [positions(filled) for filled in found] == [[0, 0], [0, 0]]
-    deadline = time.monotonic() + 10
-    while engine.stats().held_bytes and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert engine.stats().held_bytes == 0
+    until(lambda: engine.stats().held_bytes == 0)
 
 
 def test_other_errors_are_never_skipped(make: Make) -> None:
@@ -429,9 +426,7 @@ def test_a_wait_in_progress_counts_as_a_stall(make: Make) -> None:
     assert fetcher.wait_for(lambda: len(fetcher.asked) >= 2)
     waiting = threading.Thread(target=stream.take)
     waiting.start()
-    deadline = time.monotonic() + 10
-    while engine.stats().stall_share < 0.2:
-        assert time.monotonic() < deadline
+    until(lambda: engine.stats().stall_share >= 0.2)
     fetcher.open(0, 1)
     waiting.join()
 
@@ -521,10 +516,7 @@ def test_a_read_that_fails_as_its_second_begins_is_not_counted_twice(
     fetcher.open(0, turn=1)
     assert [sample.position for sample in stream.take().samples] == [0]  # type: ignore[union-attr]
     assert engine.meter.retries == 0  # the second read was sufficient
-    deadline = time.monotonic() + 10
-    while engine.meter.in_flight > 4:  # the failed one found that nothing is left to do
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: engine.meter.in_flight <= 4)  # the failed one found that nothing is left to do
     fetcher.open(1, 2)
     assert sorted(sample.position for filled in taken(stream) for sample in filled.samples) == [1, 2]
     assert sorted(fetcher.asked) == [0, 0, 1, 1, 2, 2]

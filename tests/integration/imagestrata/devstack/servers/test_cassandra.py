@@ -5,8 +5,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -17,6 +15,7 @@ from imagestrata.devstack import java
 from imagestrata.devstack.commands import main
 from imagestrata.devstack.servers import ports, processes
 from imagestrata.devstack.servers.cassandra import Cassandra, release_version
+from tests.support.waiting import until
 
 
 def test_cassandra_listens_on_the_loopback_alone(cassandra: Cassandra) -> None:
@@ -85,20 +84,13 @@ def test_an_interrupted_start_leaves_no_process(tmp_path: Path) -> None:
     root = Path(__file__).resolve().parents[5]
     child = subprocess.Popen(command, cwd=root, stderr=subprocess.PIPE, text=True)
     pid_file = tmp_path / "node1" / "pid"
-    _wait_for(pid_file.exists, timeout_s=120)
+    until(pid_file.exists, seconds=120)
     pid = int(pid_file.read_text().split()[0])
     child.send_signal(signal.SIGINT)
     _, said = child.communicate(timeout=120)
     assert child.returncode == 130
     assert "interrupted" in said
     assert processes.start_time(pid) is None
-
-
-def _wait_for(condition: Callable[[], bool], *, timeout_s: float) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
 
 
 def _listening_addresses(pid: int) -> set[str]:

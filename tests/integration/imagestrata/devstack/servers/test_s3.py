@@ -2,7 +2,6 @@
 
 import os
 import stat
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from formats.stores.storage import Storage
 from imagestrata.devstack.commands import main
 from imagestrata.devstack.servers import ports
 from imagestrata.devstack.servers.s3 import S3
+from tests.support.waiting import until
 
 
 def test_keys_are_kept_in_a_private_file(s3: S3) -> None:
@@ -45,9 +45,7 @@ def test_the_command_line_starts_reports_and_stops_the_server(
         pid = server.pid
         assert pid is not None
         os.kill(pid, 9)
-        deadline = time.monotonic() + 60
-        while server.is_up() and time.monotonic() < deadline:
-            time.sleep(0.01)
+        until(lambda: not server.is_up())
         assert main(["s3-up", *data]) == 0
         assert storage.read_bytes("a") == b"1"
         assert main(["s3-status", *data]) == 0

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from imagestrata.service.commands import main
-from tests.support.dataset_servers import FILE, TAR, Server, ServerInThread, tar_of, until
+from tests.support.dataset_servers import FILE, TAR, Server, ServerInThread, tar_of
+from tests.support.waiting import until
 
 PATHS = ("/", "/health", "/openapi.json", "/metrics", "/datasets", "/dataset/x", "/page/page.js", "/nothing")
 HEADERS = {

@@ -22,7 +22,8 @@ from urllib.parse import quote
 import pytest
 
 from imagestrata.service.commands import main
-from tests.support.dataset_servers import FILE, TAR, Server, ServerInThread, tar_of, until
+from tests.support.dataset_servers import FILE, TAR, Server, ServerInThread, tar_of
+from tests.support.waiting import until
 
 DATA = bytes(range(256)) * 40
 

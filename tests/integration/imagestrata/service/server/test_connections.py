@@ -17,7 +17,8 @@ import pytest
 from imagestrata.service.commands import main
 from imagestrata.service.server.connections import Limits
 from imagestrata.service.stores import bodies
-from tests.support.dataset_servers import Server, ServerInThread, anonymous_mb, until
+from tests.support.dataset_servers import Server, ServerInThread, anonymous_mb
+from tests.support.waiting import until
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,8 @@ from tusclient.uploader import Uploader
 from imagestrata.service.commands import main
 from imagestrata.service.uploads import finished
 from tests.support.dataset_proxies import Proxy
-from tests.support.dataset_servers import CHUNK, TAR, Server, ServerInThread, tar_of, until
+from tests.support.dataset_servers import CHUNK, TAR, Server, ServerInThread, tar_of
+from tests.support.waiting import until
 
 DATA = bytes(range(256)) * 40
 

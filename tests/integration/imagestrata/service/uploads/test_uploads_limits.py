@@ -12,7 +12,8 @@ from formats.stores.storage import Storage
 from imagestrata.devstack.servers.s3 import S3
 from imagestrata.service.commands import main
 from imagestrata.service.uploads import uploads
-from tests.support.dataset_servers import ServerInThread, until
+from tests.support.dataset_servers import ServerInThread
+from tests.support.waiting import until
 
 
 def begin(server: ServerInThread, length: int, **headers: str) -> tuple[int, str]:

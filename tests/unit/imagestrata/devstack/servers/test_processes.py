@@ -4,10 +4,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from imagestrata.devstack.servers import ports, processes
+from tests.support.waiting import until
 
 LINGERING = """
 import ctypes, socket, threading, time
@@ -40,10 +40,7 @@ def test_a_process_counts_as_running_until_its_ports_are_released(tmp_path: Path
         assert child.stdout is not None
         port = int(child.stdout.readline())
         processes.remember(child.pid, tmp_path / "pid")
-        deadline = time.monotonic() + 60
-        while Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        until(lambda: Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z")
         assert ports.is_held(port, "127.0.0.1")
         assert processes.recall(tmp_path / "pid") == child.pid
         assert processes.end(tmp_path / "pid", timeout_s=10, by=signal.SIGKILL) is True
