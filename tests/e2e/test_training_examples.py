@@ -14,6 +14,7 @@ from PIL import Image
 
 import loader
 from imagestrata.devstack.servers.cassandra import Cassandra
+from tests.support.encoding import encoded, npy
 from tests.support.pictures import write_table
 from tests.support.services import fresh_name
 from tests.support.split_folders import write_split_folder
@@ -35,12 +36,6 @@ def scene(rng: np.random.Generator) -> tuple[Image.Image, Image.Image, np.ndarra
     return Image.fromarray(pixels), Image.fromarray(classes), there.astype(np.uint8)
 
 
-def encoded(image: Image.Image, kind: str) -> bytes:
-    file = io.BytesIO()
-    image.save(file, kind, quality=95)
-    return file.getvalue()
-
-
 @pytest.fixture(scope="module")
 def splits(cassandra: Cassandra, place: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Splits of the same scenes with masks and with arrays of labels, `masks` and `arrays`."""
@@ -50,10 +45,8 @@ def splits(cassandra: Cassandra, place: None, tmp_path_factory: pytest.TempPathF
     images, masks, arrays = {}, {}, {}
     for one in ids:
         image, classes, there = scene(rng)
-        images[one], masks[one] = encoded(image, "JPEG"), encoded(classes, "PNG")
-        file = io.BytesIO()
-        np.save(file, there[None])  # a row as in Corel
-        arrays[one] = file.getvalue()
+        images[one], masks[one] = encoded(image, "JPEG", quality=95), encoded(classes)
+        arrays[one] = npy(there[None])  # a row as in Corel
     for name, kind, labels in (("masks", "blob", masks), ("arrays", "multi", arrays)):
         where = {"hosts": cassandra.hosts, "port": cassandra.port}
         write_table(f"{keyspace}.{name}", images, label_type=kind, labels=labels, **where)

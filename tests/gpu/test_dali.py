@@ -13,7 +13,8 @@ from PIL import Image
 
 import loader
 from formats.pictures.decoding import decode
-from tests.support.picture_kinds import Pixels, kinds, png, saved, scene
+from tests.support.encoding import encoded, npy
+from tests.support.picture_kinds import Pixels, kinds, png, scene
 from tests.support.row_sources import RowSource
 from tests.support.split_folders import image_ids, write_split_folder
 from training.examples import multi_label, segmentation
@@ -33,7 +34,7 @@ def photo(number: int, *, format: str = "JPEG") -> bytes:
     width, height = 90 + 7 * (number % 13), 70 + 5 * (number % 17)
     pixels = scene(width, height).astype(int) + rng.integers(-30, 30, (height, width, 3))
     image = Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
-    return saved(image, format, **({"quality": 90} if format == "JPEG" else {}))
+    return encoded(image, format, **({"quality": 90} if format == "JPEG" else {}))
 
 
 def write(root: Path, files: Mapping[str, bytes]) -> loader.Folder:
@@ -270,7 +271,7 @@ def test_masks_on_a_gpu_are_those_of_the_cpu(rows: Mapping[Any, bytes], tmp_path
     masks = {}
     for one, data in rows.items():
         width, height = Image.open(io.BytesIO(data)).size
-        masks[one] = saved((np.arange(width * height).reshape(height, width) // 50 % 7).astype(np.uint8), "PNG")
+        masks[one] = encoded((np.arange(width * height).reshape(height, width) // 50 % 7).astype(np.uint8), "PNG")
     with row_source(tmp_path, rows, "blob", masks) as source:
         found = []
         for where in (ON_CPU, ON_GPU):
@@ -289,8 +290,7 @@ def test_masks_on_a_gpu_are_those_of_the_cpu(rows: Mapping[Any, bytes], tmp_path
 def test_arrays_of_labels_on_a_gpu_are_those_of_the_cpu(rows: Mapping[Any, bytes], tmp_path: Path, train: bool) -> None:
     arrays = {}
     for number, one in enumerate(rows):
-        np.save(file := io.BytesIO(), np.array([[number % 2, number % 3 == 0, 1]], np.uint8))
-        arrays[one] = file.getvalue()
+        arrays[one] = npy(np.array([[number % 2, number % 3 == 0, 1]], np.uint8))
     with row_source(tmp_path, rows, "multi", arrays) as source:
         found = []
         for where in (ON_CPU, ON_GPU):

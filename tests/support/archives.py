@@ -4,8 +4,9 @@ import io
 import tarfile
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 from PIL import Image
+
+from tests.support.encoding import encoded
 
 
 def tar(
@@ -38,15 +39,6 @@ def tar_of(*files: tuple[str, bytes], format: int = tarfile.GNU_FORMAT) -> bytes
     return tar(files, format=format)
 
 
-def npy(values: list[int]) -> bytes:
-    """A label array as an NPY file."""
-    buffer = io.BytesIO()
-    np.save(buffer, np.array(values, np.uint8))
-    return buffer.getvalue()
-
-
 def mask(value: int, *, size: tuple[int, int] = (16, 12)) -> bytes:
     """A mask with one value."""
-    buffer = io.BytesIO()
-    Image.new("L", size, value).save(buffer, "PNG")
-    return buffer.getvalue()
+    return encoded(Image.new("L", size, value))

@@ -1,7 +1,6 @@
 """A real browser for tests of pages: headless Chromium, whose console and requests are checked."""
 
 import colorsys
-import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ from PIL import Image, ImageDraw
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from imagestrata.devstack import SetupError, chromium
+from tests.support.encoding import encoded
 
 PATIENCE_MS = 60_000
 expect.set_options(timeout=PATIENCE_MS)
@@ -83,9 +83,7 @@ def painted(number: int, *, width: int = 240, height: int = 180, kind: str = "JP
     for ring in range(5, 0, -1):
         x, y, radius = width * (0.25 + number % 5 * 0.12), height * (0.3 + number % 3 * 0.2), ring * width / 14
         draw.ellipse((x - radius, y - radius, x + radius, y + radius), _colour(number * 0.13 + ring * 0.06, 0.6, 0.75))
-    made = io.BytesIO()
-    image.save(made, kind)
-    return made.getvalue()
+    return encoded(image, kind)
 
 
 def _colour(hue: float, saturation: float, value: float) -> tuple[int, int, int]:

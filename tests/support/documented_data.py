@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 from PIL import Image, ImageDraw
 
 from schemas import Columns
-from tests.support.archives import npy, tar
+from tests.support.archives import tar
+from tests.support.encoding import encoded, npy
 from tests.support.pictures import execute, exif, write_table
 from tests.support.trees import plant
 
@@ -30,19 +31,12 @@ def photograph(number: int, kind: int, *, form: str = "JPEG") -> bytes:
     left, top = chance.randrange(2, 20), chance.randrange(2, 16)
     ImageDraw.Draw(image).ellipse((left, top, left + 34, top + 34), fill=_COLOURS[kind % len(_COLOURS)])
     image.putpixel((0, 0), (number % 256, number // 256 % 256, kind))
-    return encoded(image, form)
+    return encoded(image, form, quality=92)
 
 
 def photographs(files: Mapping[str, tuple[int, int]]) -> dict[str, bytes]:
     """Images by path, each made from a number and a class."""
     return {path: photograph(number, kind) for path, (number, kind) in files.items()}
-
-
-def encoded(image: Image.Image, form: str) -> bytes:
-    """The bytes of an image file."""
-    file = io.BytesIO()
-    image.save(file, form, quality=92)
-    return file.getvalue()
 
 
 def table(header: list[str], rows: Iterable[Iterable[str]]) -> bytes:
@@ -131,9 +125,7 @@ def _lying(data: bytes) -> bytes:
     with Image.open(io.BytesIO(data)) as image:
         form, stored = image.format or "", image.transpose(Image.Transpose.ROTATE_90)
         options = {"exif": exif(6)} if form == "JPEG" else {}
-        file = io.BytesIO()
-        stored.save(file, form, quality=92, **options)
-        return file.getvalue()
+        return encoded(stored, form, quality=92, **options)
 
 
 def _write_corel(root: Path) -> None:

@@ -1,6 +1,5 @@
 """Image files of many kinds, each with the pixels that training must see, which are known without a decoder."""
 
-import io
 import struct
 import zlib
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from tests.support.encoding import encoded
 from tests.support.pictures import exif
 
 Pixels = NDArray[Any]
@@ -146,13 +146,6 @@ def tiff(
     return start + body + struct.pack(f"{order}H", len(tags)) + entries + b"\0\0\0\0" + more
 
 
-def saved(pixels: Pixels | Image.Image, format: str, **options: Any) -> bytes:
-    """Pixels as Pillow writes them."""
-    file = io.BytesIO()
-    (pixels if isinstance(pixels, Image.Image) else Image.fromarray(pixels)).save(file, format, **options)
-    return file.getvalue()
-
-
 def _packed(row: Pixels, bits: int) -> bytes:
     if bits == 16:
         return bytes(row.astype(">u2").tobytes())
@@ -166,29 +159,29 @@ def _packed(row: Pixels, bits: int) -> bytes:
 def _jpegs() -> Iterator[Kind]:
     rgb, one = scene(), gray()
     lossy = {"quality": 95, "subsampling": 0}
-    yield Kind("gray", "JPEG", saved(one, "JPEG", quality=95), as_rgb(one), 2)
-    yield Kind("RGB", "JPEG", saved(rgb, "JPEG", **lossy), rgb, 2)
-    yield Kind("RGB, chroma at half size", "JPEG", saved(rgb, "JPEG", quality=95, subsampling=2), rgb, 2)
-    yield Kind("RGB, progressive", "JPEG", saved(rgb, "JPEG", progressive=True, **lossy), rgb, 2)
-    yield Kind("RGB, not as YCbCr", "JPEG", saved(rgb, "JPEG", keep_rgb=True, **lossy), rgb, 2)
-    yield Kind("RGB, with a colour profile", "JPEG", saved(rgb, "JPEG", icc_profile=b"\0" * 128, **lossy), rgb, 2)
+    yield Kind("gray", "JPEG", encoded(one, "JPEG", quality=95), as_rgb(one), 2)
+    yield Kind("RGB", "JPEG", encoded(rgb, "JPEG", **lossy), rgb, 2)
+    yield Kind("RGB, chroma at half size", "JPEG", encoded(rgb, "JPEG", quality=95, subsampling=2), rgb, 2)
+    yield Kind("RGB, progressive", "JPEG", encoded(rgb, "JPEG", progressive=True, **lossy), rgb, 2)
+    yield Kind("RGB, not as YCbCr", "JPEG", encoded(rgb, "JPEG", keep_rgb=True, **lossy), rgb, 2)
+    yield Kind("RGB, with a colour profile", "JPEG", encoded(rgb, "JPEG", icc_profile=b"\0" * 128, **lossy), rgb, 2)
     ink = np.concatenate([255 - scene(), (gray() // 4)[..., None]], axis=-1)
     seen = np.rint((255 - ink[..., :3].astype(float)) * (255 - ink[..., 3:].astype(float)) / 255).astype(np.uint8)
-    adobe = saved(Image.fromarray(ink, "CMYK"), "JPEG", **lossy)
+    adobe = encoded(Image.fromarray(ink, "CMYK"), "JPEG", **lossy)
     yield Kind("CMYK of Adobe", "JPEG", adobe, seen, 2)
-    plain = saved(Image.fromarray(255 - ink, "CMYK"), "JPEG", **lossy)
+    plain = encoded(Image.fromarray(255 - ink, "CMYK"), "JPEG", **lossy)
     yield Kind("CMYK without Adobe's marker", "JPEG", _without_adobe(plain), seen, 2)
     ycc = np.asarray(Image.fromarray(np.ascontiguousarray(ink[..., :3])).convert("YCbCr"))
     mixed = Image.fromarray(np.concatenate([255 - ycc, ink[..., 3:]], axis=-1), "CMYK")
-    yield Kind("YCCK of Adobe", "JPEG", _as_ycck(saved(mixed, "JPEG", **lossy)), seen, 2)
+    yield Kind("YCCK of Adobe", "JPEG", _as_ycck(encoded(mixed, "JPEG", **lossy)), seen, 2)
     yield from _orientations("JPEG", most=2, **lossy)
     for broken in (0, 9):
         name = f"RGB, orientation {broken}, which does not exist"
-        yield Kind(name, "JPEG", saved(rgb, "JPEG", exif=exif(broken), **lossy), rgb, 2)
+        yield Kind(name, "JPEG", encoded(rgb, "JPEG", exif=exif(broken), **lossy), rgb, 2)
     for first, second in ((6, 3), (1, 6)):
         name = f"RGB, orientation {first}, then {second} in a second block"
         stored = np.ascontiguousarray(turned(rgb, first))
-        data, block = saved(stored, "JPEG", exif=exif(first), **lossy), exif(second)
+        data, block = encoded(stored, "JPEG", exif=exif(first), **lossy), exif(second)
         at = data.index(b"\xff\xdb")
         data = data[:at] + b"\xff\xe1" + (len(block) + 2).to_bytes(2, "big") + block + data[at:]
         yield Kind(name, "JPEG", data, rgb, 2, stored)
@@ -199,7 +192,7 @@ def _orientations(format: str, *, most: float = 0.0, **options: Any) -> Iterator
     for orientation in range(1, 9):
         stored = np.ascontiguousarray(turned(rgb, orientation))
         notes = {"tiffinfo": {274: orientation}} if format == "TIFF" else {"exif": exif(orientation)}
-        data = saved(stored, format, **notes, **options)
+        data = encoded(stored, format, **notes, **options)
         yield Kind(f"RGB, orientation {orientation}", format, data, rgb, most, stored)
 
 
@@ -279,8 +272,8 @@ def _pngs() -> Iterator[Kind]:
     data = png(stored, colour=2, chunks=((b"eXIf", exif(6)),))
     yield Kind("RGB, orientation 6, with JPEG's prefix", "PNG", data, rgb, 0.0, stored)
     other = Image.fromarray(255 - rgb)
-    yield Kind("RGB, animated", "PNG", saved(rgb, "PNG", save_all=True, append_images=[other]), rgb)
-    data = saved(rgb, "PNG", save_all=True, default_image=True, append_images=[other])
+    yield Kind("RGB, animated", "PNG", encoded(rgb, "PNG", save_all=True, append_images=[other]), rgb)
+    data = encoded(rgb, "PNG", save_all=True, default_image=True, append_images=[other])
     yield Kind("RGB, beside an animation", "PNG", data, rgb)
 
 
@@ -288,26 +281,26 @@ def _tiffs() -> Iterator[Kind]:
     rgb, deep_rgb, eight_rgb, one, deep_one, eight_one = _scenes()
     alpha = np.full(one.shape, 100, np.uint8)
     two, black = _black_and_white(one)
-    yield Kind("gray, 1 bit", "TIFF", saved(two, "TIFF"), black)
-    yield Kind("gray, 1 bit, as a fax", "TIFF", saved(two, "TIFF", compression="group4"), black)
-    yield Kind("gray", "TIFF", saved(one, "TIFF"), as_rgb(one))
+    yield Kind("gray, 1 bit", "TIFF", encoded(two, "TIFF"), black)
+    yield Kind("gray, 1 bit, as a fax", "TIFF", encoded(two, "TIFF", compression="group4"), black)
+    yield Kind("gray", "TIFF", encoded(one, "TIFF"), as_rgb(one))
     yield Kind("gray, white is 0", "TIFF", tiff(255 - one, photometric=0), as_rgb(one))
     yield Kind("gray, 16 bits", "TIFF", tiff(deep_one, bits=16), as_rgb(eight_one))
     yield Kind("gray, 16 bits, big endian", "TIFF", tiff(deep_one, bits=16, order=">"), as_rgb(eight_one))
-    yield Kind("RGB", "TIFF", saved(rgb, "TIFF"), rgb)
-    yield Kind("RGB, LZW", "TIFF", saved(rgb, "TIFF", compression="tiff_lzw"), rgb)
-    yield Kind("RGB, JPEG inside", "TIFF", saved(rgb, "TIFF", compression="jpeg", quality=95), rgb, 2)
+    yield Kind("RGB", "TIFF", encoded(rgb, "TIFF"), rgb)
+    yield Kind("RGB, LZW", "TIFF", encoded(rgb, "TIFF", compression="tiff_lzw"), rgb)
+    yield Kind("RGB, JPEG inside", "TIFF", encoded(rgb, "TIFF", compression="jpeg", quality=95), rgb, 2)
     yield Kind("RGB, 16 bits", "TIFF", tiff(deep_rgb, bits=16), eight_rgb)
     yield Kind("RGB, 16 bits, big endian", "TIFF", tiff(deep_rgb, bits=16, order=">"), eight_rgb)
     yield Kind("RGBA", "TIFF", tiff(np.dstack([rgb, alpha]), extra=True), rgb)
     deep = np.dstack([deep_rgb, alpha.astype(np.uint16) * 257])
     yield Kind("RGBA, 16 bits", "TIFF", tiff(deep, bits=16, extra=True), eight_rgb)
     palette = Image.fromarray(rgb).quantize(32)
-    yield Kind("palette", "TIFF", saved(palette, "TIFF"), np.asarray(palette.convert("RGB")))
+    yield Kind("palette", "TIFF", encoded(palette, "TIFF"), np.asarray(palette.convert("RGB")))
     ink = np.concatenate([255 - scene(), (gray() // 4)[..., None]], axis=-1)
     seen = np.rint((255 - ink[..., :3].astype(float)) * (255 - ink[..., 3:].astype(float)) / 255).astype(np.uint8)
-    yield Kind("CMYK", "TIFF", saved(Image.fromarray(ink, "CMYK"), "TIFF"), seen, 1)
-    pages = saved(rgb, "TIFF", save_all=True, append_images=[Image.fromarray(255 - rgb[:9])])
+    yield Kind("CMYK", "TIFF", encoded(Image.fromarray(ink, "CMYK"), "TIFF"), seen, 1)
+    pages = encoded(rgb, "TIFF", save_all=True, append_images=[Image.fromarray(255 - rgb[:9])])
     yield Kind("RGB, several pages", "TIFF", pages, rgb)
     yield from _orientations("TIFF")
     yield Kind("gray, 32 bits", "TIFF", tiff(deep_one.astype(np.uint32), bits=32), None)
@@ -322,13 +315,15 @@ def _webps() -> Iterator[Kind]:
     alpha = np.full(rgb.shape[:2], 100, np.uint8)
     other = Image.fromarray(255 - rgb)
     lossless: dict[str, Any] = {"lossless": True, "exact": True}
-    yield Kind("lossy", "WEBP", saved(rgb, "WEBP", quality=95), rgb, 2)
-    yield Kind("lossless", "WEBP", saved(rgb, "WEBP", **lossless), rgb)
-    yield Kind("lossless, alpha", "WEBP", saved(np.dstack([rgb, alpha]), "WEBP", **lossless), rgb)
-    yield Kind("lossy, alpha", "WEBP", saved(np.dstack([rgb, alpha]), "WEBP", quality=95), rgb, 2)
-    yield Kind("animated", "WEBP", saved(rgb, "WEBP", save_all=True, append_images=[other], **lossless), rgb)
+    yield Kind("lossy", "WEBP", encoded(rgb, "WEBP", quality=95), rgb, 2)
+    yield Kind("lossless", "WEBP", encoded(rgb, "WEBP", **lossless), rgb)
+    yield Kind("lossless, alpha", "WEBP", encoded(np.dstack([rgb, alpha]), "WEBP", **lossless), rgb)
+    yield Kind("lossy, alpha", "WEBP", encoded(np.dstack([rgb, alpha]), "WEBP", quality=95), rgb, 2)
+    yield Kind("animated", "WEBP", encoded(rgb, "WEBP", save_all=True, append_images=[other], **lossless), rgb)
     stored = np.ascontiguousarray(turned(rgb, 6))
-    data = saved(stored, "WEBP", save_all=True, append_images=[other.rotate(90, expand=True)], exif=exif(6), **lossless)
+    data = encoded(
+        stored, "WEBP", save_all=True, append_images=[other.rotate(90, expand=True)], exif=exif(6), **lossless
+    )
     yield Kind("animated, orientation 6", "WEBP", data, rgb, 0.0, stored)
     yield from _orientations("WEBP", **lossless)
 
@@ -340,20 +335,20 @@ def _others() -> Iterator[Kind]:
     palette = Image.fromarray(rgb).quantize(32)
     few = np.asarray(palette.convert("RGB"))
     size = b"%d %d" % (one.shape[1], one.shape[0])
-    yield Kind("RGB", "BMP", saved(rgb, "BMP"), rgb)
-    yield Kind("gray", "BMP", saved(one, "BMP"), as_rgb(one))
-    yield Kind("palette", "BMP", saved(palette, "BMP"), few)
-    yield Kind("1 bit", "BMP", saved(two, "BMP"), black)
-    yield Kind("RGBA", "BMP", saved(np.dstack([rgb, alpha]), "BMP"), rgb)
-    yield Kind("gray", "JPEG 2000", saved(one, "JPEG2000"), as_rgb(one))
-    yield Kind("RGB", "JPEG 2000", saved(rgb, "JPEG2000"), rgb)
-    yield Kind("RGB, a codestream", "JPEG 2000", saved(rgb, "JPEG2000", no_jp2=True), rgb)
-    yield Kind("RGBA", "JPEG 2000", saved(np.dstack([rgb, alpha]), "JPEG2000"), rgb)
+    yield Kind("RGB", "BMP", encoded(rgb, "BMP"), rgb)
+    yield Kind("gray", "BMP", encoded(one, "BMP"), as_rgb(one))
+    yield Kind("palette", "BMP", encoded(palette, "BMP"), few)
+    yield Kind("1 bit", "BMP", encoded(two, "BMP"), black)
+    yield Kind("RGBA", "BMP", encoded(np.dstack([rgb, alpha]), "BMP"), rgb)
+    yield Kind("gray", "JPEG 2000", encoded(one, "JPEG2000"), as_rgb(one))
+    yield Kind("RGB", "JPEG 2000", encoded(rgb, "JPEG2000"), rgb)
+    yield Kind("RGB, a codestream", "JPEG 2000", encoded(rgb, "JPEG2000", no_jp2=True), rgb)
+    yield Kind("RGBA", "JPEG 2000", encoded(np.dstack([rgb, alpha]), "JPEG2000"), rgb)
     yield Kind(
-        "gray, alpha", "JPEG 2000", saved(Image.fromarray(np.dstack([one, alpha]), "LA"), "JPEG2000"), as_rgb(one)
+        "gray, alpha", "JPEG 2000", encoded(Image.fromarray(np.dstack([one, alpha]), "LA"), "JPEG2000"), as_rgb(one)
     )
-    yield Kind("gray, 16 bits", "JPEG 2000", saved(deep_one, "JPEG2000"), as_rgb(eight_one))
-    yield Kind("lossy", "JPEG 2000", saved(rgb, "JPEG2000", irreversible=True, quality_layers=[4]), rgb, 2)
+    yield Kind("gray, 16 bits", "JPEG 2000", encoded(deep_one, "JPEG2000"), as_rgb(eight_one))
+    yield Kind("lossy", "JPEG 2000", encoded(rgb, "JPEG2000", irreversible=True, quality_layers=[4]), rgb, 2)
     text = b" ".join(b"%d" % value for value in one.ravel())
     yield Kind("gray", "PNM", b"P5 %s 255\n" % size + one.tobytes(), as_rgb(one))
     yield Kind("gray, as text", "PNM", b"P2\n# a comment\n%s 255\n" % size + text, as_rgb(one))
@@ -365,12 +360,12 @@ def _others() -> Iterator[Kind]:
     )
     yield Kind("RGB", "PNM", b"P6 %s 255\n" % size + rgb.tobytes(), rgb)
     yield Kind("RGB, 16 bits", "PNM", b"P6 %s 65535\n" % size + deep_rgb.astype(">u2").tobytes(), eight_rgb)
-    yield Kind("1 bit", "PNM", saved(two, "PPM"), black)
+    yield Kind("1 bit", "PNM", encoded(two, "PPM"), black)
     yield Kind("float", "PNM", b"Pf %s -1.0\n" % size + (one.astype("<f4") / 255).tobytes(), None)
-    yield Kind("palette", "GIF", saved(palette, "GIF"), few)
-    frames = saved(palette, "GIF", save_all=True, append_images=[palette.rotate(180)])
+    yield Kind("palette", "GIF", encoded(palette, "GIF"), few)
+    frames = encoded(palette, "GIF", save_all=True, append_images=[palette.rotate(180)])
     yield Kind("animated", "GIF", frames, few)
-    yield Kind("a transparent colour", "GIF", saved(palette, "GIF", transparency=3), few)
+    yield Kind("a transparent colour", "GIF", encoded(palette, "GIF", transparency=3), few)
 
 
 def _scaled(values: Pixels, most: int) -> Pixels:
@@ -381,4 +376,4 @@ def _sizes() -> Iterator[Kind]:
     for width, height in ((1, 1), (1, 3000), (3000, 1)):
         rgb = scene(width, height)
         yield Kind(f"{width} x {height}", "PNG", png(rgb, colour=2), rgb)
-        yield Kind(f"{width} x {height}", "JPEG", saved(rgb, "JPEG", quality=95, subsampling=0), rgb, 2)
+        yield Kind(f"{width} x {height}", "JPEG", encoded(rgb, "JPEG", quality=95, subsampling=0), rgb, 2)

@@ -1,7 +1,6 @@
 """Images that encode their class, and tables of them."""
 
 import asyncio
-import io
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 from PIL import Image
 
 from schemas.tables import Columns, LabelType, Replication, TableName, create_data, create_keyspace
+from tests.support.encoding import encoded
 
 SHADES = 20
 """A class is the grey level ``SHADES * label``, which can be read after any crop."""
@@ -18,9 +18,7 @@ SHADES = 20
 
 def picture(label: int, *, width: int = 80, height: int = 64, format: str = "PNG", mode: str = "RGB") -> bytes:
     """An image of one shade."""
-    file = io.BytesIO()
-    Image.new("L", (width, height), SHADES * label).convert(mode).save(file, format, quality=95)
-    return file.getvalue()
+    return encoded(Image.new("L", (width, height), SHADES * label).convert(mode), format, quality=95)
 
 
 def exif(orientation: int) -> bytes:
@@ -32,10 +30,7 @@ def exif(orientation: int) -> bytes:
 
 def texture(number: int, *, width: int = 64, height: int = 64) -> bytes:
     """An image in which no two crops are alike."""
-    pixels = np.random.default_rng(number).integers(0, 256, (height, width, 3), dtype=np.uint8)
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "PNG")
-    return file.getvalue()
+    return encoded(np.random.default_rng(number).integers(0, 256, (height, width, 3), dtype=np.uint8))
 
 
 def write_table(

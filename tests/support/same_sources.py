@@ -1,6 +1,5 @@
 """The pictures, label files and archives of `same_results`."""
 
-import io
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
-from tests.support.archives import mask, npy, tar
+from tests.support.archives import mask, tar
+from tests.support.encoding import encoded, npy
 from tests.support.trees import plant
 
 CLASSES = {"ant": 24, "bee é": 14, 'c" d,e': 9}
@@ -43,7 +43,9 @@ def make_sources(work: Path) -> None:
     _make_trees(work)
     images = {f"{number}.png": _picture(2000 + number) for number in range(16)}
     masks = {name: mask(number, size=_size(number)) for number, name in enumerate(images)}
-    arrays = {f"{number}.npy": npy([int(number % kind == 0) for kind in (2, 3, 5)]) for number in range(16)}
+    arrays = {
+        f"{number}.npy": npy(np.array([number % kind == 0 for kind in (2, 3, 5)], np.uint8)) for number in range(16)
+    }
     plant(work / "images", images)
     plant(work / "masks", masks)
     plant(work / "multi", images | arrays)
@@ -85,9 +87,7 @@ def _make_trees(work: Path) -> None:
 def _picture(number: int, kind: str = "PNG") -> bytes:
     """A small picture, no two alike."""
     pixels = np.random.default_rng(number).integers(0, 256, (5, 6, 3), dtype=np.uint8)
-    file = io.BytesIO()
-    Image.fromarray(pixels).resize(_size(number)).save(file, kind)
-    return file.getvalue()
+    return encoded(Image.fromarray(pixels).resize(_size(number)), kind)
 
 
 def _size(number: int) -> tuple[int, int]:

@@ -1,6 +1,5 @@
 """Trees of images to ingest, plans for them, and the resulting tables."""
 
-import io
 import itertools
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -18,6 +17,7 @@ from etl.ingest.plan import IngestPlan
 from etl.ingest.report import IngestReport
 from etl.sources.plan import SourcePlan
 from schemas import TableName
+from tests.support.encoding import encoded
 from tests.support.services import fresh_name
 
 PlanOf = Callable[..., IngestPlan]
@@ -28,9 +28,7 @@ _VOLATILE = {"ingested_at", "ingest_id", "since"}
 
 def picture(seed: int, *, kind: str = "PNG", size: tuple[int, int] = (16, 12)) -> bytes:
     """A small image of one colour."""
-    buffer = io.BytesIO()
-    Image.new("RGB", size, (seed % 256, seed // 256 % 256, 7)).save(buffer, kind)
-    return buffer.getvalue()
+    return encoded(Image.new("RGB", size, (seed % 256, seed // 256 % 256, 7)), kind)
 
 
 def plant(root: Path, files: Mapping[str | bytes, bytes] | Mapping[str, bytes]) -> Path:

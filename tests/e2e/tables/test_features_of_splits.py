@@ -27,6 +27,7 @@ from imagestrata.devstack.servers.cassandra import Cassandra
 from schemas import TableName, image_id
 from schemas.features import ViewName
 from schemas.offline import OfflineManifest
+from tests.support.encoding import encoded
 from tests.support.features import FUNCTIONS, featurize, ingest, tables_of
 from tests.support.pictures import texture
 from tests.support.trees import picture, plant
@@ -171,10 +172,8 @@ def test_images_that_look_alike_stay_together_whenever_they_were_ingested(
     spark: SparkSession, keyspace: str, tmp_path: Path
 ) -> None:
     def smaller(data: bytes) -> bytes:
-        buffer = io.BytesIO()
         with Image.open(io.BytesIO(data)) as image:
-            image.resize((128, 128)).save(buffer, "JPEG", quality=95)
-        return buffer.getvalue()
+            return encoded(image.resize((128, 128)), "JPEG", quality=95)
 
     def split(**options: Any) -> list[set[bytes]]:
         plan = SplitPlan(**tables_of(keyspace), out=str(tmp_path / "split"), group_column="phash", overwrite=True)

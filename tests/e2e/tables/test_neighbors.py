@@ -1,12 +1,10 @@
 """Nearest neighbors of images on real tables: by the vector index, and exactly, compared with NumPy."""
 
-import io
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 from pyspark.sql import SparkSession
 
 from etl.cassandra.control import Control
@@ -17,17 +15,12 @@ from etl.tables.removal import value_tables
 from imagestrata import similar_command
 from schemas import TableName, image_id
 from schemas.features import ViewName
+from tests.support.encoding import encoded
 from tests.support.features import FUNCTIONS, featurize, ingest
 from tests.support.trees import plant
 
 COUNT = 300
 SIDE = 4
-
-
-def picture(pixels: np.ndarray) -> bytes:
-    buffer = io.BytesIO()
-    Image.fromarray(pixels.astype(np.uint8)).save(buffer, "PNG")
-    return buffer.getvalue()
 
 
 def test_neighbors_by_the_index_are_those_of_numpy(
@@ -41,7 +34,9 @@ def test_neighbors_by_the_index_are_those_of_numpy(
     rng = np.random.default_rng(3)
     pixels = {f"a/{n}.png": rng.integers(1, 256, (SIDE, SIDE, 3)) for n in range(COUNT)}
     special = {"a/zeros.png": np.full((SIDE, SIDE, 3), 100), "a/none.png": np.zeros((SIDE, SIDE, 3))}
-    tree = plant(tmp_path / "tree", {path: picture(value) for path, value in {**pixels, **special}.items()})
+    tree = plant(
+        tmp_path / "tree", {path: encoded(value.astype(np.uint8)) for path, value in {**pixels, **special}.items()}
+    )
     ingest(spark, tree, keyspace)
     vector = f"vector={FUNCTIONS}:vector"
     metadata, view, first = TableName(keyspace, "metadata"), ViewName("vector"), image_id(keyspace, b"", b"a/0.png")
@@ -75,7 +70,7 @@ def test_neighbors_by_the_index_are_those_of_numpy(
     assert found == pytest.approx({path: every[path or ""] for path in found})
     # New bytes and removed images: what is not current is not found, and a later run brings the index up to date.
     best, second = list(oracle())[:2]
-    plant(tree, {second: picture(pixels.pop(second)[::-1])})
+    plant(tree, {second: encoded(pixels.pop(second)[::-1].astype(np.uint8))})
     ingest(spark, tree, keyspace)
     control.execute(f"DELETE FROM {keyspace}.metadata WHERE id = ?", (image_id(keyspace, b"", best.encode()),))
     del pixels[best]

@@ -16,7 +16,8 @@ from etl.pictures.plan import Recode
 from etl.tables.class_numbers import take_numbers
 from jobs import ingest as job
 from schemas import image_id
-from tests.support.archives import npy, tar
+from tests.support.archives import tar
+from tests.support.encoding import npy
 from tests.support.pictures import texture
 from tests.support.trees import PlanOf, by_name, picture, plant, quarantine, tables_of, tree
 

@@ -26,9 +26,10 @@ from formats.stores.storage import Storage
 from imagestrata.devstack.servers.s3 import S3
 from jobs import shard as command_line
 from schemas import image_id
-from tests.support.archives import mask, npy, tar
+from tests.support.archives import mask, tar
 from tests.support.begun_uploads import begun
 from tests.support.commands import in_living_session
+from tests.support.encoding import encoded, npy
 from tests.support.pictures import texture
 from tests.support.services import fresh_name
 from tests.support.shard_checks import Found, checked, contents, downloaded, manifest_of
@@ -223,9 +224,7 @@ def test_s3_works_as_source_and_target_with_the_same_shards(
 
 def test_smaller_and_compressed_pictures_fill_their_shards_too(spark: SparkSession, tmp_path: Path) -> None:
     def bmp(number: int) -> bytes:
-        file = io.BytesIO()
-        Image.new("RGB", (140 + number, 30), (number, 2, 3)).save(file, "BMP")
-        return file.getvalue()
+        return encoded(Image.new("RGB", (140 + number, 30), (number, 2, 3)), "BMP")
 
     files = {f"{'ab'[i % 2]}/{i}.bmp": bmp(i) for i in range(12)}
     source = plant(tmp_path / "bmp", {**files, "a/bad.bmp": b"bad"})

@@ -2,7 +2,6 @@
 
 import contextlib
 import gc
-import io
 import itertools
 import json
 import uuid
@@ -19,6 +18,7 @@ import loader
 from etl.pictures.images import read_header
 from etl.pictures.masks import upright_mask
 from etl.pictures.plan import Recode
+from tests.support.encoding import encoded
 from tests.support.pictures import SHADES, exif, picture, shades, texture
 from tests.support.row_sources import RowSource
 from tests.support.split_folders import image_ids, write_split_folder
@@ -392,20 +392,14 @@ def test_images_come_with_masks_or_without_labels_and_with_metadata(tmp_path: Pa
             loader.ClassificationIterator(source, size=8, train=True)
 
 
-def _file(image: Image.Image, format: str, **options: Any) -> bytes:
-    file = io.BytesIO()
-    image.save(file, format, **options)
-    return file.getvalue()
-
-
 def test_a_mask_fits_its_photo_as_dali_decodes_it_in_every_orientation() -> None:
     from nvidia.dali import Pipeline, fn, types
 
     blocks = np.kron(np.random.default_rng(1).integers(0, 4, (3, 4), np.uint8), np.ones((16, 16), np.uint8))
     photos, masks = [], []
     for orientation in range(1, 9):
-        photo = _file(Image.fromarray(blocks * 80), "JPEG", exif=exif(orientation))
-        mask = upright_mask(_file(Image.fromarray(blocks), "PNG"), read_header(photo), Recode(mask_frame="stored"))
+        photo = encoded(Image.fromarray(blocks * 80), "JPEG", exif=exif(orientation))
+        mask = upright_mask(encoded(Image.fromarray(blocks), "PNG"), read_header(photo), Recode(mask_frame="stored"))
         photos.append(np.frombuffer(photo, np.uint8))
         masks.append(np.frombuffer(mask.data, np.uint8))
     pipeline = Pipeline(batch_size=8, num_threads=1, device_id=None)

@@ -23,6 +23,7 @@ from etl.sources.plan import SourcePlan
 from etl.tables.runs import new_ingest_id
 from etl.tables.sequence import take_run
 from tests.support.archives import tar
+from tests.support.encoding import encoded
 from tests.support.pictures import exif
 from tests.support.shard_checks import checked
 from tests.support.shard_jobs import plan as shard_plan
@@ -33,12 +34,6 @@ QUARTERS = {"6": 3, "3": 2, "1": 0}
 """How often a photo of this orientation is turned by 90 degrees."""
 
 
-def _saved(image: Image.Image, format: str, **options: Any) -> bytes:
-    file = io.BytesIO()
-    image.save(file, format, **options)
-    return file.getvalue()
-
-
 def _is_upright(data: bytes, orientation: str) -> bool:
     with Image.open(io.BytesIO(data)) as mask:
         return np.array_equal(np.asarray(mask), np.rot90(DRAWN, QUARTERS[orientation]))
@@ -47,8 +42,8 @@ def _is_upright(data: bytes, orientation: str) -> bool:
 def test_masks_belong_to_photos_as_they_are_decoded_or_their_frame_is_asked_for(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    photos = {f"{name}.jpg": _saved(Image.new("RGB", (16, 12)), "JPEG", exif=exif(int(name))) for name in QUARTERS}
-    drawn = {f"{name}.bmp": _saved(Image.fromarray(DRAWN), "BMP") for name in QUARTERS}
+    photos = {f"{name}.jpg": encoded(Image.new("RGB", (16, 12)), "JPEG", exif=exif(int(name))) for name in QUARTERS}
+    drawn = {f"{name}.bmp": encoded(Image.fromarray(DRAWN), "BMP") for name in QUARTERS}
     beside: dict[str, Any] = {"label_type": "blob", "masks": str(plant(tmp_path / "masks", drawn))}
     images = plant(tmp_path / "images", photos)
     ingest = IngestPlan(source=SourcePlan(address=str(images), **beside), target=str(tmp_path / "folder"))
@@ -86,8 +81,8 @@ def test_masks_belong_to_photos_as_they_are_decoded_or_their_frame_is_asked_for(
 
 def test_masks_in_webdataset_shards_are_turned_too(spark: SparkSession, tmp_path: Path) -> None:
     files = {
-        "a.jpg": _saved(Image.new("RGB", (16, 12)), "JPEG", exif=exif(3)),
-        "a.seg.png": _saved(Image.fromarray(DRAWN), "PNG"),
+        "a.jpg": encoded(Image.new("RGB", (16, 12)), "JPEG", exif=exif(3)),
+        "a.seg.png": encoded(Image.fromarray(DRAWN), "PNG"),
     }
     plant(tmp_path / "in", {"s-000000.tar": tar(files)})
     source = SourcePlan(address=str(tmp_path / "in" / "s-{000000..000000}.tar"), label_type="blob")

@@ -8,16 +8,15 @@ from PIL import Image
 
 from etl.pictures.images import RejectedError, read_header
 from etl.pictures.plan import Check
+from tests.support.encoding import encoded
 from tests.support.pictures import texture
 
 CHECKS: tuple[Check, ...] = ("header", "full")
 
 
 def _coded(format: str, **options: object) -> bytes:
-    file = io.BytesIO()
     with Image.open(io.BytesIO(texture(3, width=120, height=90))) as image:
-        image.save(file, format, **options)
-    return file.getvalue()
+        return encoded(image, format, **options)
 
 
 JPEG = _coded("JPEG", quality=90)
@@ -66,10 +65,8 @@ def _zeros(data: bytes, start: int, size: int) -> bytes:
 )
 @pytest.mark.parametrize("mode", ["L", "RGB", "CMYK"])
 def test_jpegs_with_a_hole_of_zeros_or_pixels_missing_are_damaged(mode: str, options: dict[str, object]) -> None:
-    file = io.BytesIO()
     with Image.open(io.BytesIO(texture(3, width=320, height=240))) as image:
-        image.convert(mode).save(file, "JPEG", **options)
-    data = file.getvalue()
+        data = encoded(image.convert(mode), "JPEG", **options)
     middle = len(data) // 2
     assert read_header(data, check="full") == read_header(data)
     for check in CHECKS:
@@ -81,25 +78,21 @@ def test_jpegs_with_a_hole_of_zeros_or_pixels_missing_are_damaged(mode: str, opt
 
 
 def test_zeros_in_a_whole_picture_are_no_damage() -> None:
-    file = io.BytesIO()
-    Image.new("RGB", (1500, 1000), (128, 128, 128)).save(file, "JPEG", optimize=True)
-    assert bytes(64) in file.getvalue()
+    data = encoded(Image.new("RGB", (1500, 1000), (128, 128, 128)), "JPEG", optimize=True)
+    assert bytes(64) in data
     for check in CHECKS:
-        assert read_header(file.getvalue(), check=check).width == 1500
+        assert read_header(data, check=check).width == 1500
 
 
 def test_jpegs_of_a_rare_subsampling_and_of_all_colour_spaces_are_whole() -> None:
-    file = io.BytesIO()
-    Image.new("RGB", (16, 16), (128, 128, 128)).save(file, "JPEG", optimize=True, subsampling=0)
-    plain = file.getvalue()  # all coded bits are 0, so it can be read with other sampling factors
+    # All coded bits are 0, so it can be read with other sampling factors.
+    plain = encoded(Image.new("RGB", (16, 16), (128, 128, 128)), "JPEG", optimize=True, subsampling=0)
     frame = plain.index(b"\xff\xc0") + 11
     for factors in ((0x31, 0x11, 0x11), (0x22, 0x11, 0x12), (0x14, 0x11, 0x11)):
         odd = bytearray(plain)
         odd[frame : frame + 9 : 3] = bytes(factors)
         assert read_header(bytes(odd), check="full").width == 16
-    file = io.BytesIO()
-    Image.new("CMYK", (64, 48), (10, 60, 110, 160)).save(file, "JPEG")
-    cmyk = file.getvalue()
+    cmyk = encoded(Image.new("CMYK", (64, 48), (10, 60, 110, 160)), "JPEG")
     adobe = cmyk.index(b"Adobe")
     without = cmyk[: adobe - 4] + cmyk[adobe + 12 :]
     for data in (cmyk, cmyk[: adobe + 11] + b"\2" + cmyk[adobe + 12 :], without, _coded("JPEG", keep_rgb=True)):
@@ -107,10 +100,9 @@ def test_jpegs_of_a_rare_subsampling_and_of_all_colour_spaces_are_whole() -> Non
 
 
 def _album() -> tuple[bytes, int]:
-    file, colours = io.BytesIO(), ("green", "red")
-    first, second = (Image.new("RGB", (80, 80), colour) for colour in colours)
-    first.save(file, "MPO", save_all=True, append_images=[second])
-    return file.getvalue(), file.getvalue().index(b"\xff\xd9") + 2
+    first, second = (Image.new("RGB", (80, 80), colour) for colour in ("green", "red"))
+    data = encoded(first, "MPO", save_all=True, append_images=[second])
+    return data, data.index(b"\xff\xd9") + 2
 
 
 @pytest.mark.parametrize("check", CHECKS)

@@ -8,7 +8,8 @@ from PIL.TiffImagePlugin import ImageFileDirectory_v2
 
 from etl.pictures.foreign import raw_name_of
 from etl.pictures.images import Header, RejectedError, read_header
-from tests.support.picture_kinds import saved, tiff
+from tests.support.encoding import encoded
+from tests.support.picture_kinds import tiff
 
 
 def _boxed(brand: bytes, *others: bytes) -> bytes:
@@ -21,7 +22,7 @@ def _raw(tags: dict[int, Any]) -> bytes:
     directory = ImageFileDirectory_v2()
     for tag, value in tags.items():
         directory[tag] = value
-    return saved(np.zeros((4, 4), np.uint8), "TIFF", tiffinfo=directory)
+    return encoded(np.zeros((4, 4), np.uint8), "TIFF", tiffinfo=directory)
 
 
 @pytest.mark.parametrize(

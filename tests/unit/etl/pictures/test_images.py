@@ -1,7 +1,6 @@
 """Which files are images, and the reasons why others are not."""
 
 import contextlib
-import io
 import random
 import threading
 import zlib
@@ -16,6 +15,7 @@ from etl.pictures.headers import look
 from etl.pictures.images import Header, RejectedError, Room, disagrees, open_picture, read_header
 from etl.pictures.plan import Check
 from formats.pictures.orientation import exif_orientation
+from tests.support.encoding import encoded
 from tests.support.picture_kinds import kinds
 from tests.support.pictures import exif
 from tests.support.waiting import until
@@ -23,9 +23,7 @@ from tests.support.waiting import until
 
 def _picture(kind: str, *, size: tuple[int, int] = (40, 30), mode: str = "RGB", **options: Any) -> bytes:
     noise = random.Random(7).randbytes(size[0] * size[1] * len(mode))
-    buffer = io.BytesIO()
-    Image.frombytes(mode, size, noise).save(buffer, kind, **options)
-    return buffer.getvalue()
+    return encoded(Image.frombytes(mode, size, noise), kind, **options)
 
 
 PICTURES = {
@@ -81,9 +79,7 @@ def test_reasons_say_what_is_wrong(data: bytes, reason: str) -> None:
 
 
 def test_forty_megapixels_are_accepted_and_decompression_bombs_are_not() -> None:
-    buffer = io.BytesIO()
-    Image.new("L", (8000, 5000)).save(buffer, "PNG")
-    assert read_header(buffer.getvalue()).width == 8000
+    assert read_header(encoded(Image.new("L", (8000, 5000)))).width == 8000
     bomb = bytearray(PICTURES["BMP"])
     bomb[18:26] = (100_000).to_bytes(4, "little") * 2
     assert _reason(bytes(bomb)).startswith("too many pixels")
@@ -102,9 +98,7 @@ def test_usual_jpegs_are_read_without_the_decoder(mode: str, options: dict[str, 
 
 @pytest.mark.parametrize("mode", ["1", "L", "P", "LA", "RGB", "RGBA", "I;16"])
 def test_usual_pngs_are_read_without_the_decoder(mode: str) -> None:
-    buffer = io.BytesIO()
-    Image.new(mode, (40, 30)).save(buffer, "PNG", exif=exif(3))
-    assert (look(buffer.getvalue()) or ())[:4] == ("PNG", 40, 30, 3)
+    assert (look(encoded(Image.new(mode, (40, 30)), exif=exif(3))) or ())[:4] == ("PNG", 40, 30, 3)
 
 
 @pytest.mark.parametrize("options", [{}, {"lossless": True}, {"exif": exif(8)}, {"lossless": True, "exif": exif(8)}])
@@ -116,9 +110,8 @@ def test_usual_webps_are_read_without_the_decoder(mode: str, options: dict[str, 
 
 @pytest.mark.parametrize("name", ["PNG", "WEBP"])
 def test_an_animation_is_read_as_its_first_frame(name: str) -> None:
-    buffer, frames = io.BytesIO(), [Image.new("RGB", (40, 30), colour) for colour in ("red", "blue")]
-    frames[0].save(buffer, name, save_all=True, append_images=frames[1:])
-    assert read_header(buffer.getvalue()) == Header(name, 40, 30)
+    first, second = (Image.new("RGB", (40, 30), colour) for colour in ("red", "blue"))
+    assert read_header(encoded(first, name, save_all=True, append_images=[second])) == Header(name, 40, 30)
 
 
 def _chunk(kind: bytes, data: bytes) -> bytes:
@@ -209,9 +202,7 @@ def test_bombs_are_rejected_by_their_header(name: str) -> None:
 
 
 def test_a_full_check_accepts_forty_megapixels() -> None:
-    buffer = io.BytesIO()
-    Image.new("L", (8000, 5000)).save(buffer, "PNG", compress_level=1)
-    assert read_header(buffer.getvalue(), check="full").height == 5000
+    assert read_header(encoded(Image.new("L", (8000, 5000)), compress_level=1), check="full").height == 5000
 
 
 def test_room_admits_pictures_that_fit_and_a_large_one_alone() -> None:

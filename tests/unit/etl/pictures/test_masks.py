@@ -11,15 +11,10 @@ from PIL import Image, ImageOps
 from etl.pictures.images import Header, RejectedError, read_header
 from etl.pictures.masks import upright_mask
 from etl.pictures.plan import MaskFrame, Recode
+from tests.support.encoding import encoded
 from tests.support.pictures import exif
 
 PLAIN = Recode()
-
-
-def _saved(image: Image.Image, format: str = "PNG", **options: Any) -> bytes:
-    file = io.BytesIO()
-    image.save(file, format, **options)
-    return file.getvalue()
 
 
 def _pixels(data: bytes) -> Any:
@@ -30,13 +25,13 @@ def _pixels(data: bytes) -> Any:
 
 def _photo(orientation: int, *, size: tuple[int, int], format: str = "JPEG") -> tuple[bytes, Image.Image]:
     """A photo, and a mask that was drawn on its stored pixels: numbers that are all different."""
-    data = _saved(Image.new("RGB", size), format, exif=exif(orientation))
+    data = encoded(Image.new("RGB", size), format, exif=exif(orientation))
     return data, Image.fromarray(np.arange(size[0] * size[1], dtype=np.uint8).reshape(size[::-1]))
 
 
 def _upright(mask: Image.Image, orientation: int) -> Any:
     """The mask as Pillow turns it by an EXIF block."""
-    with Image.open(io.BytesIO(_saved(mask, exif=exif(orientation)))) as image:
+    with Image.open(io.BytesIO(encoded(mask, exif=exif(orientation)))) as image:
         return np.asarray(ImageOps.exif_transpose(image))
 
 
@@ -47,9 +42,9 @@ def test_masks_are_turned_like_their_image_or_the_frame_is_asked_for(
     size: tuple[int, int], orientation: int, format: str
 ) -> None:
     photo, drawn = _photo(orientation, size=size, format=format)
-    image, stored = read_header(photo), _saved(drawn)
+    image, stored = read_header(photo), encoded(drawn)
     wanted = _upright(drawn, orientation)
-    upright = _saved(Image.fromarray(wanted))
+    upright = encoded(Image.fromarray(wanted))
     assert upright_mask(upright, image, Recode(mask_frame="upright")) == (upright, read_header(upright), False)
     if orientation == 1:
         assert upright_mask(stored, image, PLAIN).data == stored
@@ -93,7 +88,7 @@ MASKS: dict[str, Callable[[], Image.Image]] = {
 
 
 def test_a_mask_of_16_bits_is_kept_whatever_its_format() -> None:
-    data = upright_mask(_saved(_deep(), "PPM"), Header("JPEG", 16, 12, 6), PLAIN).data
+    data = upright_mask(encoded(_deep(), "PPM"), Header("JPEG", 16, 12, 6), PLAIN).data
     assert (_pixels(data) == np.rot90(np.asarray(_deep()), 3)).all()
 
 
@@ -102,13 +97,13 @@ def test_a_mask_of_16_bits_is_kept_whatever_its_format() -> None:
 def test_masks_keep_mode_values_and_palette(mode: str, format: str) -> None:
     drawn = MASKS[mode]()
     assert drawn.mode == mode
-    data = upright_mask(_saved(drawn, format), Header("JPEG", 16, 12, 6), PLAIN).data
+    data = upright_mask(encoded(drawn, format), Header("JPEG", 16, 12, 6), PLAIN).data
     with Image.open(io.BytesIO(data)) as mask:
         assert mask.mode == mode
         assert (np.asarray(mask) == np.rot90(np.asarray(drawn), 3)).all()
         if format == "PNG":
             assert mask.getpalette() == drawn.getpalette()
-    scaled = upright_mask(_saved(drawn, format), Header("JPEG", 16, 12, 6), Recode("JPEG", 6)).data
+    scaled = upright_mask(encoded(drawn, format), Header("JPEG", 16, 12, 6), Recode("JPEG", 6)).data
     assert _pixels(scaled).shape[:2] == (8, 6)
     assert set(np.unique(_pixels(scaled)).tolist()) <= set(np.unique(np.asarray(drawn)).tolist())
 
@@ -116,7 +111,7 @@ def test_masks_keep_mode_values_and_palette(mode: str, format: str) -> None:
 @pytest.mark.parametrize("format", ["PNG", "TIFF"])
 def test_a_mask_with_an_orientation_of_its_own_is_stored_as_it_is_decoded(format: str) -> None:
     photo, drawn = _photo(6, size=(16, 12))
-    mask = upright_mask(_saved(drawn, format, exif=exif(6)), read_header(photo), PLAIN)
+    mask = upright_mask(encoded(drawn, format, exif=exif(6)), read_header(photo), PLAIN)
     assert not mask.is_turned  # by the image's
     assert (_pixels(mask.data) == _upright(drawn, 6)).all()
 
@@ -125,8 +120,8 @@ def test_a_mask_that_png_cannot_hold_is_rejected_rather_than_cut() -> None:
     image = Header("JPEG", 16, 12, 6)
     large = Image.fromarray(np.full((12, 16), 70_000, np.int32))
     for mask, words in (
-        (_saved(large, "TIFF"), "its pixels are I"),
-        (_saved(Image.new("F", (16, 12)), "TIFF"), "its pixels are F"),
+        (encoded(large, "TIFF"), "its pixels are I"),
+        (encoded(Image.new("F", (16, 12)), "TIFF"), "its pixels are F"),
     ):
         with pytest.raises(RejectedError, match=f"^bad mask: {words}, which PNG cannot hold$"):
             upright_mask(mask, image, PLAIN)
@@ -135,11 +130,11 @@ def test_a_mask_that_png_cannot_hold_is_rejected_rather_than_cut() -> None:
 @pytest.mark.parametrize(
     ("mask", "wanted"),
     [
-        (_saved(Image.new("L", (8, 9))), "mask of another size: 8x9 instead of 40x30"),
-        (_saved(Image.new("L", (30, 40))), "mask of another size: 30x40 instead of 40x30"),
+        (encoded(Image.new("L", (8, 9))), "mask of another size: 8x9 instead of 40x30"),
+        (encoded(Image.new("L", (30, 40))), "mask of another size: 30x40 instead of 40x30"),
         (b"", "bad mask: empty"),
         (b"junk", "bad mask: not an image"),
-        (_saved(Image.new("RGB", (40, 30)))[:-30], "bad mask: truncated: "),
+        (encoded(Image.new("RGB", (40, 30)))[:-30], "bad mask: truncated: "),
     ],
 )
 def test_masks_that_do_not_fit_are_rejected(mask: bytes, wanted: str) -> None:
@@ -149,7 +144,7 @@ def test_masks_that_do_not_fit_are_rejected(mask: bytes, wanted: str) -> None:
 
 
 def test_without_a_check_masks_of_another_size_are_taken_but_frames_are_not_guessed() -> None:
-    mask = _saved(Image.new("L", (9, 5)))
+    mask = encoded(Image.new("L", (9, 5)))
     for image in (Header("JPEG", 40, 30), Header("", None, None)):
         assert upright_mask(mask, image, PLAIN, check="none").data == mask
     with pytest.raises(RejectedError, match=r"^mask of unknown frame: "):

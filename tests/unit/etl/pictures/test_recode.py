@@ -14,6 +14,7 @@ from etl.pictures.images import Header, RejectedError, read_header
 from etl.pictures.masks import upright_mask
 from etl.pictures.plan import Recode, Target
 from etl.pictures.recode import convert
+from tests.support.encoding import encoded
 from tests.support.pictures import exif
 
 FORMATS: tuple[Target, ...] = ("JPEG", "PNG", "TIFF", "WEBP")
@@ -28,12 +29,6 @@ def quarters(width: int = 80, height: int = 48) -> Image.Image:
     for colour, (x, y) in QUARTERS.items():
         image.paste(colour, (x * width // 2, y * height // 2, (x + 1) * width // 2, (y + 1) * height // 2))
     return image
-
-
-def saved(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
-    file = io.BytesIO()
-    image.save(file, kind, **options)
-    return file.getvalue()
 
 
 def opened(data: bytes) -> Image.Image:
@@ -73,24 +68,24 @@ def reason(recode: Recode, data: bytes) -> str:
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_pictures_are_encoded_in_the_requested_format(format: Target) -> None:
-    data, header = convert(saved(quarters()), Recode(format))
+    data, header = convert(encoded(quarters()), Recode(format))
     assert header == read_header(data, check="full") == Header(format, 80, 48)
     assert (opened(data).mode, colours(opened(data))) == ("RGB", UPRIGHT)
 
 
 def test_unchanged_keeps_every_byte() -> None:
-    data = saved(turned(6), "JPEG", exif=exif(6))
+    data = encoded(turned(6), "JPEG", exif=exif(6))
     assert convert(data, Recode()) == (data, Header("JPEG", 48, 80, 6))
     assert not Recode().changes
 
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_the_same_picture_gives_the_same_bytes(format: Target) -> None:
-    data = saved(quarters(), "JPEG", dpi=(300, 300), comment=b"mine")
+    data = encoded(quarters(), "JPEG", dpi=(300, 300), comment=b"mine")
     again = convert(data, Recode(format, 24))
     assert convert(data, Recode(format, 24)) == again
     if format != "JPEG":
-        assert convert(saved(quarters(), "JPEG"), Recode(format, 24)) == again  # metadata of the old file is gone
+        assert convert(encoded(quarters(), "JPEG"), Recode(format, 24)) == again  # metadata of the old file is gone
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
@@ -98,7 +93,7 @@ def test_the_same_picture_gives_the_same_bytes(format: Target) -> None:
 @pytest.mark.parametrize("size", [None, 16])
 def test_exif_turns_pictures_upright(kind: str, orientation: int, size: int | None) -> None:
     notes: Any = {"tiffinfo": {274: orientation}} if kind == "TIFF" else {"exif": exif(orientation)}
-    stored = saved(turned(orientation), kind, **notes)
+    stored = encoded(turned(orientation), kind, **notes)
     data, header = convert(stored, Recode("PNG", size))
     assert colours(opened(data)) == UPRIGHT
     assert (header.width, header.height) == ((80, 48) if size is None else (26, 16))
@@ -106,14 +101,14 @@ def test_exif_turns_pictures_upright(kind: str, orientation: int, size: int | No
 
 
 def test_exif_metadata_and_orientation_are_dropped() -> None:
-    data, header = convert(saved(turned(8), "JPEG", exif=exif(8)), Recode("JPEG"))
+    data, header = convert(encoded(turned(8), "JPEG", exif=exif(8)), Recode("JPEG"))
     assert header.orientation == read_header(data).orientation == 1
     assert "exif" not in opened(data).info
 
 
 @pytest.mark.parametrize("broken", [b"Exif\0\0junk", b"Exif\0\0II*\0\xff\xff\xff\xff", exif(99)])
 def test_broken_exif_leaves_pictures_as_stored(broken: bytes) -> None:
-    data, _ = convert(saved(quarters(), "JPEG", exif=broken), Recode("PNG"))
+    data, _ = convert(encoded(quarters(), "JPEG", exif=broken), Recode("PNG"))
     assert colours(opened(data)) == UPRIGHT
 
 
@@ -121,16 +116,16 @@ def test_broken_exif_leaves_pictures_as_stored(broken: bytes) -> None:
 def test_the_first_of_several_frames_is_used(kind: str) -> None:
     frames = [quarters(), Image.new("RGB", (80, 48), "black")]
     options = {"lossless": True} if kind == "WEBP" else {}
-    data, _ = convert(saved(frames[0], kind, save_all=True, append_images=frames[1:], **options), Recode("PNG"))
+    data, _ = convert(encoded(frames[0], kind, save_all=True, append_images=frames[1:], **options), Recode("PNG"))
     assert colours(opened(data)) == UPRIGHT
 
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_colour_profiles_are_kept_for_rgb_only(format: Target) -> None:
     profile = b"\0" * 128 + b"profile"
-    data, _ = convert(saved(quarters(), "PNG", icc_profile=profile), Recode(format))
+    data, _ = convert(encoded(quarters(), "PNG", icc_profile=profile), Recode(format))
     assert opened(data).info["icc_profile"] == profile
-    data, _ = convert(saved(quarters().convert("RGBA"), "PNG", icc_profile=profile), Recode(format))
+    data, _ = convert(encoded(quarters().convert("RGBA"), "PNG", icc_profile=profile), Recode(format))
     assert "icc_profile" not in opened(data).info
 
 
@@ -154,7 +149,7 @@ def test_colour_profiles_are_kept_for_rgb_only(format: Target) -> None:
 def test_sizes_are_those_of_the_shorter_side(
     recode: Recode, size: tuple[int, int], wanted: tuple[int, int], kind: str
 ) -> None:
-    data, header = convert(saved(quarters(*size), kind), recode)
+    data, header = convert(encoded(quarters(*size), kind), recode)
     assert (header.width, header.height) == opened(data).size == wanted
 
 
@@ -171,9 +166,9 @@ def test_pictures_and_masks_keep_the_same_size(
     size: int, crop: bool, enlarge: bool, width: int, height: int, orientation: int
 ) -> None:
     recode = Recode("PNG", size, crop=crop, enlarge=enlarge, mask_frame="stored")
-    stored = saved(Image.new("RGB", (width, height)), exif=exif(orientation))
+    stored = encoded(Image.new("RGB", (width, height)), exif=exif(orientation))
     data, header = convert(stored, recode)
-    mask, mask_header, _ = upright_mask(saved(Image.new("L", (width, height))), read_header(stored), recode)
+    mask, mask_header, _ = upright_mask(encoded(Image.new("L", (width, height))), read_header(stored), recode)
     assert header == mask_header == read_header(data) == read_header(mask)
     assert header.width is not None
     assert header.height is not None
@@ -187,20 +182,20 @@ def test_pictures_and_masks_keep_the_same_size(
 def test_a_crop_keeps_the_middle() -> None:
     image = Image.new("L", (9, 4))
     image.putdata(list(range(36)))
-    data, _ = convert(saved(image), Recode("PNG", 4, crop=True))
+    data, _ = convert(encoded(image), Recode("PNG", 4, crop=True))
     assert pixels(data)[0, :, 0].tolist() == [2, 3, 4, 5]  # from 2.5, rounded to the even number
 
 
 def test_large_jpegs_are_shrunk_while_they_are_read() -> None:
     image = Image.effect_noise((1600, 1200), 60).convert("RGB")
-    data = saved(image, "JPEG", quality=95)
+    data = encoded(image, "JPEG", quality=95)
     ours = pixels(convert(data, Recode("PNG", 150))[0]).astype(float)
     plain = np.asarray(opened(data).resize((200, 150), Image.Resampling.LANCZOS)).astype(float)
     assert np.abs(ours - plain).mean() < 2.5
 
 
 def test_higher_quality_gives_larger_files() -> None:
-    data = saved(Image.effect_noise((64, 64), 60).convert("RGB"))
+    data = encoded(Image.effect_noise((64, 64), 60).convert("RGB"))
     for format in ("JPEG", "WEBP"):
         small, usual, large = (len(convert(data, Recode(format, quality=q))[0]) for q in (20, None, 100))
         assert small < usual < large
@@ -211,8 +206,8 @@ def test_higher_quality_gives_larger_files() -> None:
     ("data", "wanted"),
     [
         (b"hello", "not an image"),
-        (saved(quarters(), "JPEG")[:-200], "truncated: "),
-        (saved(quarters(), "PNG")[:-100], "truncated: "),
+        (encoded(quarters(), "JPEG")[:-200], "truncated: "),
+        (encoded(quarters(), "PNG")[:-100], "truncated: "),
     ],
 )
 def test_damaged_pictures_are_rejected(data: bytes, wanted: str) -> None:
@@ -220,6 +215,6 @@ def test_damaged_pictures_are_rejected(data: bytes, wanted: str) -> None:
 
 
 def test_pictures_that_a_format_cannot_hold_are_rejected() -> None:
-    assert reason(Recode("WEBP"), saved(Image.new("L", (20_000, 1)))) == "too large for WEBP: 20000 x 1"
-    long = saved(Image.new("L", (30_000, 1)))
+    assert reason(Recode("WEBP"), encoded(Image.new("L", (20_000, 1)))) == "too large for WEBP: 20000 x 1"
+    long = encoded(Image.new("L", (30_000, 1)))
     assert reason(Recode("PNG", 60_000, enlarge=True), long) == "too many pixels: 1800000000 x 60000 when enlarged"

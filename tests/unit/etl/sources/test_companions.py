@@ -1,7 +1,6 @@
 """The contents of masks and label arrays."""
 
 import contextlib
-import io
 from typing import Any
 
 import numpy as np
@@ -12,12 +11,7 @@ from hypothesis.extra import numpy as arrays
 
 from etl.pictures.images import RejectedError
 from etl.sources.companions import MAX_LABELS, read_array
-
-
-def npy(array: Any, **options: Any) -> bytes:
-    file = io.BytesIO()
-    np.save(file, np.asarray(array), **options)
-    return file.getvalue()
+from tests.support.encoding import npy
 
 
 @given(

@@ -1,6 +1,5 @@
 """Contact sheets: each image is in its place, and unreadable ones are marked."""
 
-import io
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from PIL import Image
 import loader
 from loader.adapters.contact_sheet import MOST
 from loader.shards import make_client
+from tests.support.encoding import encoded, npy
 from tests.support.pictures import SHADES, picture
 from tests.support.shard_folders import upload
 from tests.support.split_folders import image_ids, packed, write_split_folder
@@ -64,17 +64,11 @@ def test_an_image_that_is_no_picture_says_so(folder: loader.Folder) -> None:
     assert sheet.getpixel((LEFT + PITCH, LEFT)) != ALARM
 
 
-def png(pixels: np.ndarray) -> bytes:
-    made = io.BytesIO()
-    Image.fromarray(pixels).save(made, "PNG")
-    return made.getvalue()
-
-
 def test_masks_are_below_their_images_with_a_colour_for_each_number() -> None:
     numbers = np.zeros((CELL, CELL), dtype=np.uint8)
     numbers[:, CELL // 4 :], numbers[:, 3 * CELL // 4 :] = 1, 2
     coloured = np.full((CELL, CELL, 3), (10, 200, 30), dtype=np.uint8)
-    shown = batch([picture(2)] * 3, label_blobs=[png(numbers), png(coloured), b"no mask"]).show()
+    shown = batch([picture(2)] * 3, label_blobs=[encoded(numbers), encoded(coloured), b"no mask"]).show()
     row = [shown.getpixel((LEFT + x, LEFT + CELL + 2 + CELL // 2)) for x in (CELL // 8, CELL // 2, 7 * CELL // 8)]
     assert row[0] == (0, 0, 0)
     assert len(set(row)) == 3
@@ -101,11 +95,6 @@ def test_captions_name_classes_in_letters_that_the_font_has() -> None:
 
 
 def test_label_arrays_are_written_out() -> None:
-    def npy(values: list[float]) -> bytes:
-        made = io.BytesIO()
-        np.save(made, np.array(values))
-        return made.getvalue()
-
     arrays = [npy([1, 0]), npy([1.0, 0.0]), npy([0, 1])]
     first, same, other = captions(batch([picture(1)] * 3, label_blobs=arrays).show())
     assert first == same != other

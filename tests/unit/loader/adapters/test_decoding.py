@@ -16,6 +16,7 @@ from webdataset import handlers
 
 from loader import DecodeError, OptionError
 from loader.shards import make_client
+from tests.support.encoding import npy
 from tests.support.pictures import picture
 from tests.support.shard_folders import shards_of
 
@@ -38,12 +39,6 @@ def canaries(place: Path) -> dict[str, bytes]:
     bodies = dict.fromkeys(("pkl", "pickle", "pyd", "a.b.pkl", "mp", "cbor", "ten"), pickled)
     bodies |= dict.fromkeys(("pkl.gz", "a.pyd.gz"), gzip.compress(pickled))
     return bodies | {"pth": saved.getvalue(), "npz": array.getvalue()}
-
-
-def npy(array: Any, **options: Any) -> bytes:
-    file = io.BytesIO()
-    np.save(file, array, **options)
-    return file.getvalue()
 
 
 def decoded(sample: dict[str, Any], *handlers: Any, **options: Any) -> Any:

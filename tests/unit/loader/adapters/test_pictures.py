@@ -21,7 +21,8 @@ from formats.pictures.decoding import decode
 from imagestrata.service.server.sheets import preview
 from loader.adapters.pictures import is_read_by_dali
 from loader.shards import RemoteDataset, make_client, upload_cv_dataset
-from tests.support.picture_kinds import Kind, Pixels, kinds, png, saved
+from tests.support.encoding import encoded
+from tests.support.picture_kinds import Kind, Pixels, kinds, png
 from tests.support.pictures import exif
 
 KINDS = kinds()
@@ -105,7 +106,7 @@ def of_shards(root: Path, item: Callable[[Kind], Any]) -> Pictures:
         yield names[number], image
 
 
-def encoded(kind: Kind) -> bytes:
+def data_of(kind: Kind) -> bytes:
     return kind.data
 
 
@@ -128,7 +129,7 @@ DOORS: dict[str, Callable[[Path], Pictures]] = {
     "ImageDataset": of_images,
     "S3ImageFolder": of_s3,
     "its stream": of_s3_stream,
-    "shards of bytes": partial(of_shards, item=encoded),
+    "shards of bytes": partial(of_shards, item=data_of),
     "shards of images of PIL": partial(of_shards, item=opened),
     "featurize": partial(of_files, picture=lambda data: Picture(data).array),
     "--img-format": partial(of_files, picture=recoded),
@@ -206,12 +207,12 @@ def test_contact_sheets_and_previews_show_the_same_pictures(root: Path, wanted: 
     with loader.FolderSource(folder, batch_size=64, shuffle=False) as source:
         for batch in source.epoch(0):
             names = [name_of(folder, int(one)) for one in batch.positions]
-            decoded = replace(batch, images=[saved(wanted[name], "PNG") for name in names])
+            decoded = replace(batch, images=[encoded(wanted[name], "PNG") for name in names])
             sheets = (np.asarray(one.show(64, class_names={})) for one in (batch, decoded))
             assert difference(*sheets) == 0
     for name, kind in GOOD.items():
         if kind.group in UPLOADED:
-            shown, other = preview(kind.data), preview(saved(wanted[name], "PNG"))
+            shown, other = preview(kind.data), preview(encoded(wanted[name], "PNG"))
             assert shown is not None
             assert other is not None
             assert difference(np.asarray(shown), np.asarray(other)) <= 1, kind
@@ -269,13 +270,13 @@ def test_dali_does_not_get_files_that_its_decoders_for_gpus_read_differently() -
         assert is_read_by_dali(kind.data[:2] + adobe + kind.data[2:]) == ("gray" in kind.name)
     pixels = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
     for options in ({}, {"progressive": True}, {"exif": exif(6)}, {"restart_marker_blocks": 1}):
-        whole = saved(pixels, "JPEG", **options)
+        whole = encoded(pixels, "JPEG", **options)
         assert is_read_by_dali(whole + b"more after its end")
         assert not [end for end in range(len(whole)) if is_read_by_dali(whole[:end])]
 
 
 def test_a_truncated_jpeg_is_named_or_skipped(tmp_path: Path) -> None:
-    whole = saved(np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8), "JPEG")
+    whole = encoded(np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8), "JPEG")
     (tmp_path / "a").mkdir()
     for name, file in (("1", whole), ("2", whole[: len(whole) // 2]), ("3", whole[:-2])):
         (tmp_path / "a" / f"{name}.jpg").write_bytes(file)

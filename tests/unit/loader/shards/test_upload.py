@@ -19,6 +19,7 @@ from formats.pictures.decoding import decode
 from loader import OptionError, ShardError
 from loader.shards import make_client, open_shards, upload_cv_dataset
 from loader.shards.upload_items import Job
+from tests.support.encoding import encoded
 from tests.support.pictures import exif
 from tests.support.shard_folders import Pictures, samples_in, upload
 
@@ -146,9 +147,7 @@ def as_tensors(number: int) -> Any:
 
 
 def as_bytes(number: int) -> bytes:
-    file = io.BytesIO()
-    Pictures(5)[number][0].save(file, "PNG")
-    return file.getvalue()
+    return encoded(Pictures(5)[number][0])
 
 
 KINDS: dict[str, Callable[[int], Any]] = {
@@ -266,8 +265,7 @@ def test_pixels_without_a_known_range_are_refused(mode: str, image_format: str, 
 
 @pytest.mark.parametrize("image_format", ["jpg", "png", "webp"])
 def test_images_with_exif_are_stored_upright(image_format: str, tmp_path: Path) -> None:
-    file = io.BytesIO()
-    Image.new("RGB", (9, 7)).save(file, "PNG", exif=exif(6))
+    file = io.BytesIO(encoded(Image.new("RGB", (9, 7)), exif=exif(6)))
     for image in (Image.open(file), Image.open(file).convert("RGB")):
         made = job_of([(image, 0)], tmp_path, image_format=image_format).made(0)
         assert decode(Path(made.path).read_bytes()).size == (7, 9)

@@ -15,6 +15,7 @@ from PIL import Image
 
 from tests.support.browsers import painted
 from tests.support.dataset_servers import TAR, Answer, Server, ServerInThread, tar_of
+from tests.support.encoding import encoded
 from tests.support.pictures import exif
 
 CELL, PITCH = 160, 164
@@ -36,9 +37,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 def plain(colour: tuple[int, ...] | int | str, mode: str = "RGB", kind: str = "PNG", **options: object) -> bytes:
     """An image of one colour."""
-    made = io.BytesIO()
-    Image.new(mode, (200, 120), colour).save(made, kind, **options)
-    return made.getvalue()
+    return encoded(Image.new(mode, (200, 120), colour), kind, **options)
 
 
 def bomb(width: int, height: int) -> bytes:

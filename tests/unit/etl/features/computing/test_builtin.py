@@ -1,9 +1,7 @@
 """Perceptual hashes of real images: copies have nearly the same, different pictures do not."""
 
-import io
 import itertools
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,18 +12,13 @@ from etl.features.computing import functions
 from etl.features.computing.builtin import phash
 from etl.features.computing.pictures import Picture
 from schemas.feature_sources import Builtin
+from tests.support.encoding import encoded
 
 MASK = (1 << 64) - 1
 
 
 def picture_hash(data: bytes) -> int | None:
     return phash(Picture(data))
-
-
-def encoded(image: Image.Image, kind: str = "JPEG", **options: Any) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, kind, **options)
-    return buffer.getvalue()
 
 
 def photo(name: str = "china", box: tuple[int, int, int, int] = (0, 0, 640, 420)) -> Image.Image:
@@ -48,20 +41,20 @@ def turned(image: Image.Image) -> bytes:
     """Stored rotated, with an EXIF orientation that turns it upright."""
     exif = Image.Exif()
     exif[0x0112] = 6
-    return encoded(image.transpose(Image.Transpose.ROTATE_90), quality=90, exif=exif)
+    return encoded(image.transpose(Image.Transpose.ROTATE_90), "JPEG", quality=90, exif=exif)
 
 
 COPIES: dict[str, Callable[[Image.Image], bytes]] = {
-    "other quality": lambda image: encoded(image, quality=40),
-    "half the size": lambda image: encoded(image.resize((image.width // 2, image.height // 2)), quality=85),
+    "other quality": lambda image: encoded(image, "JPEG", quality=40),
+    "half the size": lambda image: encoded(image.resize((image.width // 2, image.height // 2)), "JPEG", quality=85),
     "another format": lambda image: encoded(image, "PNG"),
     "with alpha": lambda image: encoded(image.convert("RGBA"), "PNG"),
     "palette": lambda image: encoded(image.quantize(256), "PNG"),
     "webp": lambda image: encoded(image, "WEBP", quality=80),
-    "grey": lambda image: encoded(image.convert("L"), quality=90),
-    "cmyk": lambda image: encoded(image.convert("CMYK"), quality=90),
+    "grey": lambda image: encoded(image.convert("L"), "JPEG", quality=90),
+    "cmyk": lambda image: encoded(image.convert("CMYK"), "JPEG", quality=90),
     "16 bits": lambda image: encoded(Image.fromarray(np.asarray(image.convert("L"), np.uint16) * 200), "PNG"),
-    "brighter": lambda image: encoded(brighter(image), quality=85),
+    "brighter": lambda image: encoded(brighter(image), "JPEG", quality=85),
     "upright by EXIF": turned,
 }
 
@@ -70,17 +63,17 @@ COPIES: dict[str, Callable[[Image.Image], bytes]] = {
 @pytest.mark.parametrize("name", ["china", "flower"])
 def test_copies_of_a_photo_look_like_it(name: str, copy: str) -> None:
     original = photo(name)
-    assert bits_between(picture_hash(encoded(original, quality=92)), picture_hash(COPIES[copy](original))) <= 3
+    assert bits_between(picture_hash(encoded(original, "JPEG", quality=92)), picture_hash(COPIES[copy](original))) <= 3
 
 
 def test_different_pictures_do_not_look_alike() -> None:
     boxes = [(x, y, x + 200, y + 200) for x in (0, 210, 420) for y in (0, 210)]
-    hashes = [picture_hash(encoded(photo(name, box))) for name in ("china", "flower") for box in boxes]
+    hashes = [picture_hash(encoded(photo(name, box), "JPEG")) for name in ("china", "flower") for box in boxes]
     known = [value for value in hashes if value is not None]
     assert len(known) > 8
     assert min(bits_between(*pair) for pair in itertools.combinations(known, 2)) > 3
     one = photo().transpose(Image.Transpose.ROTATE_90)
-    assert bits_between(picture_hash(encoded(photo())), picture_hash(encoded(one))) > 3
+    assert bits_between(picture_hash(encoded(photo(), "JPEG")), picture_hash(encoded(one, "JPEG"))) > 3
 
 
 def test_digits_that_look_alike_are_the_same_digit() -> None:

@@ -2,7 +2,6 @@
 
 import hashlib
 import inspect
-import io
 from typing import Any
 
 import numpy as np
@@ -18,14 +17,9 @@ from etl.features.computing.pictures import Picture
 from schemas.feature_sources import Builtin, Python
 from schemas.features import FeatureView
 from tests.support import feature_functions
+from tests.support.encoding import encoded
 
 FUNCTIONS = feature_functions.__name__
-
-
-def encoded(pixels: Any, kind: str = "PNG", **options: Any) -> bytes:
-    buffer = io.BytesIO()
-    Image.fromarray(np.asarray(pixels)).save(buffer, kind, **options)
-    return buffer.getvalue()
 
 
 def value(name: str, data: bytes) -> Any:

@@ -1,6 +1,5 @@
 """ONNX models as feature functions: what they get of an image, and which models are refused."""
 
-import io
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 from onnx import TensorProto, helper
-from PIL import Image
 
 from etl.errors import FunctionError
 from etl.features.computing.functions import Function
@@ -16,18 +14,14 @@ from etl.features.computing.models import digest_of_model, load_model
 from etl.features.computing.pictures import Picture
 from schemas.feature_sources import Onnx, Preprocess
 from tests.support import onnx_models
+from tests.support.encoding import encoded
 
 SIZES = ((40, 30), (30, 40), (9, 64), (16, 16), (300, 201))
 
 
 def pictures(*sizes: tuple[int, int]) -> list[Picture]:
     rng = np.random.default_rng(7)
-    found = []
-    for width, height in sizes:
-        buffer = io.BytesIO()
-        Image.fromarray(rng.integers(0, 256, (height, width, 3), np.uint8)).save(buffer, "PNG")
-        found.append(Picture(buffer.getvalue()))
-    return found
+    return [Picture(encoded(rng.integers(0, 256, (height, width, 3), np.uint8))) for width, height in sizes]
 
 
 def load(path: Path, preprocess: str = "imagenet") -> Function:

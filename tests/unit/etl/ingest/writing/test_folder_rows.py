@@ -21,7 +21,7 @@ from etl.pictures.plan import Recode
 from etl.sources.entries import Entry, entry_batches
 from formats.stores.storage import Storage
 from schemas.tables import LabelType
-from tests.support.picture_kinds import saved
+from tests.support.encoding import encoded
 
 _PARTS = ("a", "b", ".", ".jpg", ".JPEG", ".png", ".001", ".tif")
 KINDS: dict[LabelType, tuple[bytes, int | None, str]] = {
@@ -59,13 +59,13 @@ def test_an_image_without_its_mask_or_array_is_written_again(tmp_path: Path, kin
 def test_a_mask_out_of_an_archive_is_not_called_as_the_archive(tmp_path: Path) -> None:
     target, entry = _target(tmp_path, "blob"), _entry(b"/shards/a.tar", 512)
     for format, ending in (("PNG", "png"), ("TIFF", "tif")):
-        name, others = target.companion(entry, saved(Image.new("L", (2, 2)), format))
+        name, others = target.companion(entry, encoded(Image.new("L", (2, 2)), format))
         assert name == f"masks/train/a.{ending}"
         assert {name, *others} == set(target.companions(entry))
 
 
 def test_the_name_of_a_mask_fits_its_format(tmp_path: Path) -> None:
-    turned, kept = (saved(Image.new("L", (2, 2)), format) for format in ("PNG", "BMP"))
+    turned, kept = (encoded(Image.new("L", (2, 2)), format) for format in ("PNG", "BMP"))
     for place, mask, name in (
         (b"/masks/a.BMP", kept, "a.BMP"), (b"/masks/a.BMP", turned, "a.png"), (b"/masks/a.seg", turned, "a.png"),
     ):  # fmt: skip

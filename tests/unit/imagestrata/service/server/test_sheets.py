@@ -1,6 +1,5 @@
 """Contact sheets: which images are tried, and the scans of a JPEG."""
 
-import io
 from pathlib import Path
 
 from PIL import Image
@@ -8,12 +7,11 @@ from PIL import Image
 from formats.tar_index import TarIndex, write_index
 from imagestrata.service.server.sheets import _layers_of_first_scan, spread
 from tests.support.dataset_servers import tar_of
+from tests.support.encoding import encoded
 
 
 def test_layers_of_the_first_jpeg_scan_are_counted() -> None:
-    single = io.BytesIO()
-    Image.new("RGB", (16, 16)).save(single, "JPEG")
-    data = single.getvalue()
+    data = encoded(Image.new("RGB", (16, 16)), "JPEG")
     place = data.index(b"\xff\xda")
     for given, wanted in (
         (data, 3),
