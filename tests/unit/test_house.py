@@ -73,9 +73,15 @@ def modules() -> list[Path]:
     return sorted(file for package in ARROWS for file in (ROOT / package).rglob("*.py"))
 
 
-def imports(source: str) -> Iterator[tuple[str, int]]:
+@cache
+def parsed(file: Path) -> ast.Module:
+    """The syntax tree of a module."""
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+def imports(module: ast.Module) -> Iterator[tuple[str, int]]:
     """The top-level names that a module imports, also in functions, with their lines; its own for relative imports."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(module):
         if isinstance(node, ast.Import):
             yield from ((name.name.partition(".")[0], node.lineno) for name in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
@@ -93,7 +99,7 @@ def named_modules() -> dict[str, Path]:
 def own_imports(name: str) -> set[str]:
     """Our modules that one imports, also in functions."""
     known, found = named_modules(), set()
-    nodes: list[ast.AST] = [ast.parse(known[name].read_text(encoding="utf-8"))]
+    nodes: list[ast.AST] = [parsed(known[name])]
     while nodes:
         node = nodes.pop()
         if isinstance(node, ast.Import):
@@ -127,14 +133,14 @@ def committed() -> list[Path]:
 
 def test_imports_are_found_at_any_level() -> None:
     source = "import a.b as c\nfrom d.e import f\nfrom . import own\ndef g():\n    import h, i\n"
-    assert [name for name, _ in imports(source)] == ["a", "d", "h", "i"]
+    assert [name for name, _ in imports(ast.parse(source))] == ["a", "d", "h", "i"]
 
 
 def test_packages_import_only_in_the_documented_direction() -> None:
     turned = [
         f"{file.relative_to(ROOT)}:{line} imports {name}"
         for file in modules()
-        for name, line in imports(file.read_text(encoding="utf-8"))
+        for name, line in imports(parsed(file))
         if name in PACKAGES and name not in ARROWS[file.relative_to(ROOT).parts[0]] | {file.relative_to(ROOT).parts[0]}
     ]
     assert turned == []
@@ -144,7 +150,7 @@ def test_libraries_are_imported_only_in_their_modules() -> None:
     strays = [
         f"{file.relative_to(ROOT)}:{line} imports {name}"
         for file in modules()
-        for name, line in imports(file.read_text(encoding="utf-8"))
+        for name, line in imports(parsed(file))
         if name in DOORS and not file.relative_to(ROOT).as_posix().startswith(DOORS[name])
     ]
     assert strays == []
@@ -197,7 +203,7 @@ def test_functions_are_short_enough_to_read() -> None:
     long = [
         f"{file.relative_to(ROOT)}:{node.lineno} {node.name}"
         for file in [*modules(), *(ROOT / "benchmarks").rglob("*.py")]
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        for node in ast.walk(parsed(file))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and lines_of(node) > MOST_LINES
     ]
     assert long == []
@@ -219,7 +225,7 @@ def test_print_is_used_only_in_user_facing_code() -> None:
         f"{file.relative_to(ROOT)}:{node.lineno}"
         for package in ("schemas", "formats", "etl", "loader", *(f"imagestrata/{room}" for room in QUIET))
         for file in (ROOT / package).rglob("*.py")
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        for node in ast.walk(parsed(file))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
         if file.name != "commands.py"
     ]
@@ -230,7 +236,7 @@ def test_every_command_ends_as_formats_command_line_decides() -> None:
     own_endings = []
     for file in modules():
         source = file.read_text(encoding="utf-8")
-        mains = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef) and node.name == "main"]
+        mains = [node for node in parsed(file).body if isinstance(node, ast.FunctionDef) and node.name == "main"]
         if '__name__ == "__main__"' in source and not mains:
             own_endings += [] if "import main\n" in source else [f"{file.relative_to(ROOT)} has no function main"]
         for node in mains:
@@ -244,15 +250,45 @@ def test_every_error_that_is_raised_on_purpose_has_the_common_base() -> None:
         f"{file.relative_to(ROOT)}:{node.lineno} {node.name}"
         for file in modules()
         if file.stem in ("errors", "__init__")
-        for node in ast.parse(file.read_text(encoding="utf-8")).body
+        for node in parsed(file).body
         if isinstance(node, ast.ClassDef) and [ast.unparse(base) for base in node.bases] == ["Exception"]
     ]
     assert [root.partition(" ")[2] for root in roots] == ["ImagestrataError"]
 
 
+def literal(node: ast.expr) -> str:
+    """The text of a message, with ``{}`` for what is put into it; empty if it is no text."""
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, str) else ""
+    if isinstance(node, ast.BinOp):
+        return (literal(node.left) or "{}") + (literal(node.right) or "{}")
+    return "".join(literal(one) or "{}" for one in node.values) if isinstance(node, ast.JoinedStr) else ""
+
+
+# What was wanted, in one sentence, then what was found, and what to do. Text that is put in may have the first part, or
+# the last one.
+_MESSAGE = re.compile(
+    r"(([Ww]anted |Cannot |\{\})((?![.!?] [A-Z]).)*([.?]|(?<=[)}])) )?Found: (?!.*Found: )\S.*|[Ww]anted .*\{\}",
+    re.DOTALL,
+)
+_ONE_SENTENCE = ("Wanted a marker", "Wanted another name than ", "Wanted requests without the column ")
+
+
+def test_messages_say_what_was_wanted_and_then_what_was_found() -> None:
+    wrong = [
+        f"{file.relative_to(ROOT)}:{node.lineno} {text!r}"
+        for file in modules()
+        for node in ast.walk(parsed(file))
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and node.exc.args
+        if (text := literal(node.exc.args[0])) and ("Found:" in text or re.match("[Ww]anted ", text))
+        if not _MESSAGE.fullmatch(text) and not text.startswith(_ONE_SENTENCE)
+    ]
+    assert wrong == []
+
+
 def imported(file: Path) -> Iterator[tuple[str, int]]:
     """The modules that a file imports by their whole names, with their lines."""
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(file)):
         if isinstance(node, ast.ImportFrom) and node.module:
             yield from ((f"{node.module}.{name.name}", node.lineno) for name in node.names)
         elif isinstance(node, ast.Import):
