@@ -60,7 +60,7 @@ def test_a_failed_write_of_a_task_is_reported_in_one_line(
 ) -> None:
     place = tmp_path / "out" / min(file.name for file in whole.glob("*.tar"))
     (place / "in the way").mkdir(parents=True)
-    assert said(spark, plan(root, tmp_path / "out")) == f"Wanted to write {place}. Found: Is a directory."
+    assert said(spark, plan(root, tmp_path / "out")).endswith(f" {place}. Found: Is a directory.")
     assert not list((tmp_path / "out").glob(".*"))
 
 

@@ -45,12 +45,11 @@ def test_half_a_pair_of_tables_is_refused(
 
 
 @pytest.mark.parametrize(("parse_args", "others"), OTHERS)
-@pytest.mark.parametrize(("data", "metadata"), [("--data-table", "--metadata-table"), ("-d", "-m")])
 def test_an_empty_name_of_a_table_is_refused(
-    parse_args: Parse, others: list[str], data: str, metadata: str, capsys: pytest.CaptureFixture[str]
+    parse_args: Parse, others: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as stopped:
-        parse_args([*others, data, "", metadata, "ks.metadata"])
+        parse_args([*others, "-d", "", "-m", "ks.metadata"])
     assert stopped.value.code == 2
     told = capsys.readouterr().err
     assert "Wanted a table as keyspace.table" in told

