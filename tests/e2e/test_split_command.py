@@ -5,8 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support.split_caches import ids, write_cache
-
 JOB = Path(__file__).resolve().parents[2] / "jobs" / "split.py"
 GOOD = ["-d", "ks.data", "-m", "ks.metadata", "-o", "unused"]
 
@@ -41,17 +39,3 @@ def test_without_a_java_the_last_line_says_what_to_do(tmp_path: Path) -> None:
         assert "Traceback" not in done.stderr
         assert "on Java 17. Found: it did not start" in done.stderr.splitlines()[-1]
         assert str(tmp_path) in done.stderr.splitlines()[-1]
-
-
-def test_an_existing_split_is_refused_in_the_last_line(tmp_path: Path) -> None:
-    cache = write_cache(tmp_path / "cache", {"id": ids(8), "label": [0, 1] * 4})
-    (tmp_path / "spark-defaults.conf").write_text("spark.master local[1]\nspark.ui.enabled false\n")
-    args = ["--metadata-ifn", cache, "-o", str(tmp_path / "split")]
-    done = command(*args, SPARK_CONF_DIR=str(tmp_path))
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1].startswith(
-        f"split 8 images of 2 classes into 6 + 2 at {tmp_path / 'split'} in "
-    )
-    again = command(*args, SPARK_CONF_DIR=str(tmp_path))
-    assert again.returncode == 1
-    assert "a split that exists already. Set --overwrite" in again.stderr.splitlines()[-1]

@@ -17,7 +17,6 @@ Pixels = NDArray[Any]
 
 _WIDTH, _HEIGHT = 40, 28
 _ADAM7 = ((0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1))
-_STORED = {2: 2, 3: 3, 4: 4, 5: 5, 6: 8, 7: 7, 8: 6}  # the orientation that undoes one
 
 
 @dataclass(frozen=True, slots=True)
