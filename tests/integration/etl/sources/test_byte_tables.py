@@ -18,6 +18,7 @@ from formats.stores.s3 import S3Access
 from formats.stores.storage import Storage
 from imagestrata.devstack.servers.s3 import S3
 from schemas import image_id
+from tests.support.s3_access import use
 from tests.support.spark_rows import rows_of
 
 ROWS: dict[str, list[Any]] = {
@@ -119,9 +120,7 @@ def test_parquet_on_s3_is_read_like_local_parquet(
     s3.make_bucket(keyspace)
     storage = Storage(f"s3://{keyspace}", S3Access(s3.endpoint, s3.access_key, s3.secret_key))
     storage.write_bytes("x/1.parquet", (tmp_path / "1.parquet").read_bytes())
-    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3.access_key)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3.secret_key)
+    use(s3, monkeypatch)
     with secrets_on_executors(spark):
         listing = list_parquet(spark, f"s3://{keyspace}/x/1.parquet", dataset="d", or_split=b"", **NAMES)
         rows = listing.entries.collect()

@@ -18,6 +18,7 @@ from formats.stores.s3 import S3Access
 from formats.stores.storage import Storage
 from imagestrata.devstack.servers.s3 import S3
 from tests.support.archives import tar_of
+from tests.support.s3_access import use
 
 
 def _write(place: Path, data: bytes) -> str:
@@ -124,7 +125,7 @@ def test_inner_archives_with_the_same_stem_are_refused_unless_in_split_folders(
     }
 
 
-def test_executors_list_tars_on_s3(spark: SparkSession, s3: S3, keyspace: str) -> None:
+def test_executors_list_tars_on_s3(spark: SparkSession, s3: S3, keyspace: str, monkeypatch: pytest.MonkeyPatch) -> None:
     s3.make_bucket(keyspace)
     bucket = f"s3://{keyspace}"
     storage = Storage(bucket, S3Access(s3.endpoint, s3.access_key, s3.secret_key))
@@ -132,23 +133,18 @@ def test_executors_list_tars_on_s3(spark: SparkSession, s3: S3, keyspace: str) -
     nested = tar_of(_inner("a", 5), ("b.tar", tar_of(("1", bytes(9 << 20)), ("2", b"x"))))
     for name, data in [("x y/plain.tar", plain), ("plain.tgz", gzip.compress(plain)), ("nested.tar", nested)]:
         storage.write_bytes(name, data)
-    for field, value in [("endpoint", s3.endpoint), ("access.key", s3.access_key), ("secret.key", s3.secret_key)]:
-        spark.conf.set(f"spark.imagestrata.s3.{field}", value)
-    try:
-        with secrets_on_executors(spark), Reader(storage_at=partial(driver_storage, spark)) as reader:
-            for address in (f"{bucket}/x y/plain.tar", f"{bucket}/plain.tgz"):
-                assert not is_tar_of_tars(address, storage_at=partial(driver_storage, spark))
-                listing = list_tar(spark, address, dataset="d", splits=[], or_split=b"", by_folder=True)
-                rows = listing.entries.orderBy("offset").collect()
-                assert _contents(plain, rows) == {b"a/%d" % index: b"x" * index for index in range(30)}
-                read = [reader.read(bytes(row.place), row.offset, row.bytes) for row in rows]
-                assert read == [b"x" * index for index in range(30)]
-            rows = list_tar_of_tars(spark, f"{bucket}/nested.tar", dataset="d", or_split=b"").entries.collect()
-            assert sorted(_contents(nested, rows)) == [*(b"a/a_%d.JPEG" % index for index in range(5)), b"b/1", b"b/2"]
-            with pytest.raises(SourceError, match=rf"archive at {bucket}/no\.tar\. Found: nothing there\."):
-                list_tar(spark, f"{bucket}/no.tar", dataset="d", splits=[], or_split=b"", by_folder=True)
-            with pytest.raises(SourceError, match="nowhere-at-all"):
-                list_tar(spark, "s3://nowhere-at-all/x.tar", dataset="d", splits=[], or_split=b"", by_folder=True)
-    finally:
-        for field in ("endpoint", "access.key", "secret.key"):
-            spark.conf.unset(f"spark.imagestrata.s3.{field}")
+    use(s3, monkeypatch)
+    with secrets_on_executors(spark), Reader(storage_at=partial(driver_storage, spark)) as reader:
+        for address in (f"{bucket}/x y/plain.tar", f"{bucket}/plain.tgz"):
+            assert not is_tar_of_tars(address, storage_at=partial(driver_storage, spark))
+            listing = list_tar(spark, address, dataset="d", splits=[], or_split=b"", by_folder=True)
+            rows = listing.entries.orderBy("offset").collect()
+            assert _contents(plain, rows) == {b"a/%d" % index: b"x" * index for index in range(30)}
+            read = [reader.read(bytes(row.place), row.offset, row.bytes) for row in rows]
+            assert read == [b"x" * index for index in range(30)]
+        rows = list_tar_of_tars(spark, f"{bucket}/nested.tar", dataset="d", or_split=b"").entries.collect()
+        assert sorted(_contents(nested, rows)) == [*(b"a/a_%d.JPEG" % index for index in range(5)), b"b/1", b"b/2"]
+        with pytest.raises(SourceError, match=rf"archive at {bucket}/no\.tar\. Found: nothing there\."):
+            list_tar(spark, f"{bucket}/no.tar", dataset="d", splits=[], or_split=b"", by_folder=True)
+        with pytest.raises(SourceError, match="nowhere-at-all"):
+            list_tar(spark, "s3://nowhere-at-all/x.tar", dataset="d", splits=[], or_split=b"", by_folder=True)

@@ -18,6 +18,7 @@ from formats.stores.s3 import S3Access
 from formats.stores.storage import Storage
 from imagestrata.devstack.servers.s3 import S3
 from schemas import image_id
+from tests.support.s3_access import use
 from tests.support.trees import touch
 
 
@@ -103,9 +104,7 @@ def test_a_tree_on_s3_is_listed_like_a_local_one(
     names = ["train/a/1", "train/a/b/2", "train/é #?%/1 2", "train/loose", "other/a/1"]
     for name in names:
         storage.write_bytes(name, b"x")
-    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3.access_key)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3.secret_key)
+    use(s3, monkeypatch)
     with secrets_on_executors(spark):
         tree = partial(list_tree, spark, f"{address}/", dataset="d", or_split=b"")
         listing = tree(splits=[b"train"], by_folder=True)

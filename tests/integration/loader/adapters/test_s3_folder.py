@@ -25,6 +25,7 @@ from formats.stores.storage import Storage
 from imagestrata.devstack.servers.s3 import S3
 from loader.s3.client import Client, make_client
 from tests.support.pictures import texture
+from tests.support.s3_access import use
 from tests.support.services import fresh_name
 from tests.support.transforms import label_of_url, small
 
@@ -151,9 +152,7 @@ def test_wrong_keys_and_missing_buckets_are_named(s3: S3, client: Client, tmp_pa
 def test_the_client_is_configured_from_the_environment(
     s3: S3, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3.access_key)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3.secret_key)
+    use(s3, monkeypatch)
     monkeypatch.setenv("IMAGESTRATA_CACHE", str(tmp_path))
     folder = loader.S3ImageFolder(BUCKET, "numbers")
     assert repr(folder) == f"S3ImageFolder('s3://{BUCKET}/numbers': 15 images of 3 classes)"
