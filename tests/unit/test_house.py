@@ -265,8 +265,7 @@ def literal(node: ast.expr) -> str:
     return "".join(literal(one) or "{}" for one in node.values) if isinstance(node, ast.JoinedStr) else ""
 
 
-# What was wanted, in one sentence, then what was found, and what to do. Text that is put in may have the first part, or
-# the last one.
+# What was wanted, in one sentence; what was found; what to do. Text that is put in may have the first or the last part.
 _MESSAGE = re.compile(
     r"(([Ww]anted |Cannot |\{\})((?![.!?] [A-Z]).)*([.?]|(?<=[)}])) )?Found: (?!.*Found: )\S.*|[Ww]anted .*\{\}",
     re.DOTALL,

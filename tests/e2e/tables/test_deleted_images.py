@@ -105,13 +105,12 @@ def people(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ite
         product = product_at(model)
         assert product is not None
         register_product(control, product)
-        where = "path LIKE 'anna/%' AND brightness >= 0"
         made = People(
             control=control,
             keyspace=keyspace,
             place=place,
             ingest=ingest,
-            plan=DeletePlan(**tables, where=where, reason=" request 17 "),
+            plan=DeletePlan(**tables, where="path LIKE 'anna/%' AND brightness >= 0", reason=" request 17 "),
             split=folder,
             cache=cache,
             model=model,
