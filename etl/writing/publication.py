@@ -5,8 +5,9 @@ what it replaces is removed. So readers see either the complete old output or th
 attempt leaves is recognized by its name; the next attempt that may replace the output removes it.
 """
 
-# Two other outputs share only the last steps, the sync and the manifest (`Storage.publish_text`):
-# - Shards: their names follow from images and options, so tasks write them in place, and a resumed run keeps them.
+# Two other outputs are published differently:
+# - Shards: their names follow from images and options, so tasks write them in place, and a resumed run keeps them. Only
+#   the last step is the same, the manifest (`Storage.publish_text`).
 # - Versions in the dataset service: a body arrives in a staging folder, and a rename or an object publishes it whole.
 
 import re
