@@ -11,18 +11,8 @@ _START = re.compile(f'^(?=[{_SIGNS}\t\r\n])|(?<=[;\t\r\n])(?="*[{_SIGNS}])')
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Format a table as CSV with a header line.
-
-    Text that a spreadsheet would run as a formula is prefixed with an apostrophe, as OWASP advises, and so is text
-    after a semicolon, a tab or a line break. Numbers are unchanged. Use this only for tables that people read, not
-    programs.
-
-    Args:
-        columns: The column names.
-        rows: The cells of each row.
-
-    Returns:
-        The CSV text.
+    """A table as CSV with a header line, for people, not for programs: text that a spreadsheet would run as a formula is
+    prefixed with an apostrophe, as OWASP advises, and so is text after a semicolon, a tab or a line break.
     """
     text = io.StringIO(newline="")
     lines = csv.writer(text)

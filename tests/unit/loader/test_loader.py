@@ -269,7 +269,6 @@ def test_a_split_whose_files_were_changed_is_refused(folder: Path) -> None:
         ({"hosts": ["a", 3]}, "hosts as a list .*Found: "),
         ({"seed": "1"}, "seed as a whole number. Found: '1'"),
         ({"username": "me"}, "username and password, or neither"),
-        ({"client": "java"}, r"client as one of \('acsylla', 'cassandra-driver'\)\. Found: 'java'"),
     ],
 )
 def test_options_out_of_range_are_refused(folder: Path, options: dict[str, object], message: str) -> None:
