@@ -161,7 +161,7 @@ class Control:
             try:
                 return bool(_once_created(lambda: self._session.execute(batch)).was_applied)
             except (cassandra.WriteTimeout, cassandra.OperationTimedOut):
-                return False  # or the outcome is unknown: callers read again before they continue
+                return False  # the outcome is unknown: read again before you continue
 
     def create_table(self, table: TableName, statement: str) -> None:
         """Create a table unless it exists, and add the columns that tables of earlier versions lack. Raises as

@@ -272,7 +272,6 @@ def _outcomes(
         target=_target(survey, begun, control, plan=plan),
         preparation=Preparation(check=plan.check, recode=plan.recode, label_type=plan.source.label_type),
         labels={} if begun.started is None else begun.started.numbers,
-        in_turn=images.listing.access != "random",
         counters=counters,
     )
     cores = images.entries.sparkSession.sparkContext.defaultParallelism

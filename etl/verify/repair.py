@@ -89,7 +89,6 @@ def still_rejected(suspects: DataFrame, *, plan: IngestPlan, listing: Listing) -
         # completely, because the kind of check at the time of their rejection is unknown
         preparation=Preparation(check="full", recode=plan.recode, label_type=plan.source.label_type),
         labels={},
-        in_turn=listing.access != "random",
     )
     seen = suspects.where(~F.col("by_server")).drop("by_server")
     if listing.has_data:
@@ -130,7 +129,6 @@ def rewrite(
         ),
         preparation=Preparation(check=plan.check, recode=plan.recode, label_type=plan.source.label_type),
         labels=started.numbers,
-        in_turn=listing.access != "random",
     )
     has_groups = plan.source.group_column is not None
     chosen = images.without(None).transform(to_rewrite, problems=problems, metadata=metadata, has_groups=has_groups)

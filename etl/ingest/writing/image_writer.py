@@ -73,16 +73,17 @@ class WriteOrder:
     target: Target
     preparation: Preparation
     labels: Mapping[str, int]  # the number of each class; empty unless labels are classes
-    in_turn: bool = False  # whether images are read one by one, in the order of the rows
     counters: Counters | None = None
 
 
-def write_images(batches: Iterable[pa.RecordBatch], *, order: WriteOrder) -> Iterator[pa.RecordBatch]:
+def write_images(
+    batches: Iterable[pa.RecordBatch], *, order: WriteOrder, in_turn: bool = False
+) -> Iterator[pa.RecordBatch]:
     """Run the task: it takes rows of `ENTRIES` and yields rows of `OUTCOMES` as images are done. Raises
     `UnreachableError`, `TableError`, `SourceError`.
     """
     entries = (Entry(*row) for row in rows_of(batches))
-    threads = 1 if order.in_turn else _READERS
+    threads = 1 if in_turn else _READERS  # in turn: one by one, in the order of the rows
     with Reader() as reader, ThreadPoolExecutor(threads) as pool, asyncio.Runner() as runner:
         outcomes = _Task(order, reader, pool).write(entries)
         try:

@@ -24,7 +24,7 @@ def task_count(*, rows: int, size: int, cores: int) -> int:
 def write(entries: DataFrame, *, order: WriteOrder, tasks: int, access: str) -> DataFrame:
     """Write images in ``tasks`` tasks; the result has rows of `OUTCOMES`. ``access`` is that of their `Listing`."""
     parts = distributed(entries, tasks=tasks, access=access)
-    return map_batches(parts, task=partial(write_images, order=order), schema=OUTCOMES)
+    return map_batches(parts, task=partial(write_images, order=order, in_turn=access != "random"), schema=OUTCOMES)
 
 
 def distributed(entries: DataFrame, *, tasks: int, access: str) -> DataFrame:
