@@ -1,6 +1,6 @@
 """The thread that reads ahead, with its event loop and its connections.
 
-The first stream starts the thread. After an error, and in a forked child, the next stream starts another one::
+The first stream starts the thread. After a failed connection, and in a forked child, the next one starts another::
 
     connecting ------> connected ---close---> closing ------> over
         |              streams begin          streams get       ^
