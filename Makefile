@@ -70,11 +70,13 @@ test-lowest: setup  ## run tests with the lowest versions that pyproject.toml al
 	@$(RUN) imagestrata s3-build >/dev/null
 	@$(RUN) python -m imagestrata.devstack.packaging.lowest $(TESTS)
 
-test-pythons:  ## run the unit tests with each other Python that works here and is on PATH, each in a separate environment
-	@$(IN) minor='import sys; print(sys.version_info[:2])'; mine=$$("$(PYTHON)" -c "$$minor"); \
-	for p in python3.11 python3.12 python3.13; do \
-		if "$$p" -c '$(SUPPORTED)' 2>/dev/null && [ "$$("$$p" -c "$$minor")" != "$$mine" ]; then \
-			echo "== $$p"; $(MAKE) --no-print-directory test-unit PYTHON="$$p" VENV="build/$$p/.venv" || exit 1; fi; done
+test-pythons:  ## run the unit tests with each other Python on PATH or in pyenv, each in a separate environment
+	@$(CHECKED) mine=$$("$(PYTHON)" -c 'import sys; print("python%d.%d" % sys.version_info[:2])'); \
+	for v in python3.11 python3.12 python3.13; do [ "$$v" != "$$mine" ] || continue; found=; \
+		for p in "$$v" "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/$${v#python}.*/bin/$$v; do \
+			if "$$p" -c '$(SUPPORTED)' 2>/dev/null; then found=$$p; break; fi; done; \
+		echo "== $$v: $${found:-none found, skipped}"; [ -z "$$found" ] || \
+		$(MAKE) --no-print-directory test-unit PYTHON="$$found" VENV="build/$$v/.venv" || exit 1; done
 
 # Spark 3.5 supports no later Python.
 test-spark3: WANTED = Python 3.11

@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib import metadata
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -20,14 +21,24 @@ def spark_conf() -> "SparkConf":
     """Spark's configuration. Raises PySparkException if Java does not start, and EtlError for a Spark of another
     version.
     """
-    import pyspark
     from pyspark import SparkConf, SparkContext
 
     with interrupted_afterwards():  # SparkConf() reads spark-defaults.conf only once Java runs
         SparkContext._ensure_initialized()
     jvm: Any = SparkContext._jvm
-    check_versions(jvm.org.apache.spark.package.SPARK_VERSION(), pyspark.__version__)
+    check_versions(jvm.org.apache.spark.package.SPARK_VERSION(), _installed())
     return SparkConf()
+
+
+def _installed() -> str:
+    """The version of the installed pyspark; of the imported one if Spark was not installed as a Python package."""
+    try:
+        # What is imported says nothing: spark-submit puts the pyspark of SPARK_HOME on the path.
+        return metadata.version("pyspark")
+    except metadata.PackageNotFoundError:
+        import pyspark
+
+        return pyspark.__version__
 
 
 def check_versions(spark: str, pyspark: str) -> None:
@@ -37,8 +48,8 @@ def check_versions(spark: str, pyspark: str) -> None:
     if spark.startswith("3.") and sys.version_info >= (3, 12):
         python = ".".join(map(str, sys.version_info[:2]))
         raise EtlError(
-            f"Wanted Python 3.11 for Spark {spark}. Found: Python {python}, with {place}. Unset SPARK_HOME to use the "
-            "installed Spark, or run the job with Python 3.11."
+            f"Wanted Python 3.11 for Spark {spark}. Found: Python {python}, with {place}. Unset SPARK_HOME, and "
+            "PYTHONPATH if it has another pyspark, or run the job with Python 3.11."
         )
     if spark.split(".")[:2] != pyspark.split(".")[:2]:
         raise EtlError(

@@ -11,8 +11,8 @@ _START = re.compile(f'^(?=[{_SIGNS}\t\r\n])|(?<=[;\t\r\n])(?="*[{_SIGNS}])')
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table as CSV with a header line, for people, not for programs: text that a spreadsheet would run as a formula is
-    prefixed with an apostrophe, as OWASP advises, and so is text after a semicolon, a tab or a line break.
+    """A table as CSV with a header line, for people, not for programs: text that a spreadsheet would run as a formula
+    gets an apostrophe in front, as OWASP advises, and so does text after a semicolon, a tab or a line break.
     """
     text = io.StringIO(newline="")
     lines = csv.writer(text)

@@ -10,6 +10,10 @@ NO_JAVA = (
     "Wanted Spark to start on Java 17. Found: it did not start; its own messages are above. "
     f"JAVA_HOME is {os.environ.get('JAVA_HOME') or 'not set'}. Set it to a Java 17, or run `make setup` again."
 )
+NO_CONNECTOR = (
+    "Wanted the Spark Cassandra Connector among Spark's jars. Found: none. In a checkout, unset SPARK_CONF_DIR and "
+    "SPARK_HOME; elsewhere, submit with --packages, as docs/running/spark.md says."
+)
 # fmt: off
 _WITH_VALUE = {
     "--archives", "--class", "--conf", "--deploy-mode", "--driver-class-path", "--driver-cores",
@@ -38,6 +42,8 @@ def spark_error(error: Exception) -> str:
     text = str(error)
     if "JAVA_GATEWAY_EXITED" in text:
         return NO_JAVA
+    if "ClassNotFoundException: org.apache.spark.sql.cassandra" in text:
+        return NO_CONNECTOR
     return executor_error(text) or _worker_error(text) or f"Spark failed. {_cause(error)}"
 
 

@@ -125,6 +125,8 @@ def configure(tree: Path, subdirs: Sequence[str]) -> None:
     site_packages = Path(sysconfig.get_paths()["purelib"])
     java_home = java.find(site_packages).home
     sparkconf.write(extra, site_packages=site_packages, java_home=java_home, python=Path(sys.executable))
+    # Spark's scripts do not read the environment's spark-env.sh from a path with a space.
+    os.environ["JAVA_HOME"] = str(sparkconf.java_for_spark(java_home, site_packages=site_packages))
 
 
 def use_own_spark(port: int) -> None:

@@ -239,10 +239,11 @@ def s3_down(args: argparse.Namespace) -> int:
 def s3_status(args: argparse.Namespace) -> int:
     """Show whether the S3 server runs."""
     server = S3(args.data)
-    up = server.is_up()
-    where = f"{server.endpoint} (pid {server.pid})  buckets in {server.folder}"
-    print(f"S3 is running: {where}" if up else "S3 is not running")
-    return 0 if up else 1
+    if not server.is_up():
+        print("S3 is not running")
+        return 1
+    print(f"S3 is running: {server.endpoint} (pid {server.pid})  buckets in {server.folder}")
+    return 0
 
 
 def s3_clean_data(args: argparse.Namespace) -> int:

@@ -31,6 +31,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 import psutil
+from packaging.requirements import Requirement
 
 from formats.command_line import Parser, command, token_file
 from formats.command_line import port as port_number
@@ -107,25 +108,22 @@ def packages(wanted: Sequence[str]) -> Check:
     """Check the versions of installed libraries, and that those that every installation needs are there."""
     bad, count = [], 0
     for line in sorted(set(wanted)):
-        parts = re.match(r"([\w.-]+)(?:\[[^\]]*\])?\s*(>=|==)?\s*([\w.]*)(.*)", line)
-        if parts is None or parts[1] == "imagestrata":
+        one = Requirement(line)
+        extras = ["", *re.findall(r"""extra == ["']([^"']+)""", str(one.marker or ""))]
+        wanted_by = [extra for extra in extras if one.marker is None or one.marker.evaluate({"extra": extra})]
+        if not wanted_by or one.name == "imagestrata":
             continue
-        name, sign, version, extra = parts.groups()
         try:
-            found = metadata.version(name)
+            found = metadata.version(one.name)
         except metadata.PackageNotFoundError:
-            bad += [] if "extra" in extra else [f"{name} is missing"]
+            bad += [f"{one.name} is missing"] if "" in wanted_by else []
             continue
         count += 1
-        if (sign == "==" and found.partition("+")[0] != version) or (sign == ">=" and _key(found) < _key(version)):
-            bad.append(f"{name} {found} instead of {sign}{version}")
+        if not one.specifier.contains(found, prereleases=True):
+            bad.append(f"{one.name} {found} instead of {one.specifier}")
     if bad:
         return Check("packages", "error", "; ".join(bad), "run 'make setup', or pip install --upgrade imagestrata")
     return Check("packages", "ok", f"{count} libraries have supported versions")
-
-
-def _key(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version.partition("+")[0])[:3])
 
 
 def java_runtime() -> Check:

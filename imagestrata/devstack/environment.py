@@ -16,6 +16,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -124,6 +125,14 @@ class Environment:
                         demo_defaults=self.root / "build" / "demo" / "spark-defaults.conf",
                     )
                     current.detail = _short(sparkconf.conf_folder(self.site_packages), self.root)
+                if " " in str(self.site_packages) and "JAVA_HOME" not in os.environ:
+                    home = sparkconf.java_for_spark(java_home, site_packages=self.site_packages)
+                    print(
+                        "warning: Spark's scripts read no settings from a path with a space. Before spark-submit, run "
+                        f"export JAVA_HOME={shlex.quote(str(home))}",
+                        file=sys.stderr,
+                        flush=True,
+                    )
 
     def bring(self, wanted: Wanted, current: Step) -> None:
         """Install what is needed now and then, into the environment as it is; raises DevstackError."""
@@ -172,6 +181,10 @@ class Environment:
             return
         command = [str(self.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
         _run([*command, "--require-hashes", "--no-deps", "-r", str(lock)], what=f"uv {version} by pip")
+        if not self._uv().is_file():
+            raise SetupError(
+                f"wanted uv in {self.folder}. Found: pip put it elsewhere. Unset PIP_TARGET and PIP_PREFIX."
+            )
 
     def _uv(self) -> Path:
         return self.folder / "bin" / "uv"
@@ -315,6 +328,8 @@ def _run_uv(command: Sequence[str], *, cwd: Path, env: dict[str, str], current: 
 
 def _last_words(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if any("No matching distribution" in line for line in lines):  # pip's words, also if no index answers
+        return f"{lines[-1].removeprefix('ERROR: ')}. Check pip's index, certificates and proxies: pip config list"
     first = next((n for n, line in enumerate(lines) if line.lower().startswith("error")), None)
     if first is None:
         return (lines or ["no reason given"])[-1]

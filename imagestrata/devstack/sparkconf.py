@@ -89,7 +89,7 @@ def write(
     else:
         # PYSPARK_PYTHON of the user's environment has priority: on a cluster, Python is in another place.
         environment = f'export PYSPARK_PYTHON="${{PYSPARK_PYTHON:-"{_in_quotes(str(python))}"}}"\n'
-        environment += f"export JAVA_HOME={shlex.quote(str(_for_spark(java_home, folder)))}\n"
+        environment += f"export JAVA_HOME={shlex.quote(str(java_for_spark(java_home, site_packages=site_packages)))}\n"
     parts = [
         "# Written by the set-up from the repository's spark-defaults.conf: change that one and run `make setup`.\n",
         (ROOT / "spark-defaults.conf").read_text(encoding="utf-8"),
@@ -111,7 +111,7 @@ def write(
     return any(changed)
 
 
-def _for_spark(java_home: Path, folder: Path) -> Path:
+def java_for_spark(java_home: Path, *, site_packages: Path) -> Path:
     """The home of a Java that Spark can start: this one, or that of a script in front of it."""
     try:
         modules = re.search(r'^MODULES="(.*)"', (java_home / "release").read_text(encoding="utf-8"), re.MULTILINE)
@@ -119,10 +119,11 @@ def _for_spark(java_home: Path, folder: Path) -> Path:
         modules = None
     if modules is None or _VECTORS in modules[1].split():
         return java_home
-    script = folder / "java" / "bin" / "java"
+    home = conf_folder(site_packages) / "java"
+    script = home / "bin" / "java"
     _write_if_new(script, _JAVA.format(vectors=_VECTORS, java=shlex.quote(str(java_home / "bin" / "java"))))
     script.chmod(0o755)
-    return folder / "java"
+    return home
 
 
 def _in_quotes(text: str) -> str:

@@ -25,7 +25,7 @@ from formats.durability import whole_file
 from imagestrata.devstack import NodeError, PortError, jars, java
 from imagestrata.devstack.servers import ports
 from imagestrata.devstack.servers.node import DATACENTER, Node
-from imagestrata.devstack.steps import locked
+from imagestrata.devstack.steps import locked, step
 
 START_TIMEOUT_S = 120.0
 LEAST_ROOM = 250_000_000
@@ -150,7 +150,11 @@ class Cassandra:
                 self._write_note()
                 return False
             check_room(self.folder, shutil.disk_usage(self.folder).free, nodes=self._nodes)
-            java_home = java.find(Path(sysconfig.get_path("purelib"))).home
+            site_packages = Path(sysconfig.get_path("purelib"))
+            java_home = java.find(site_packages).home
+            if not jars.folder().is_dir():  # in an installed package, which no set-up has prepared
+                with step("jars") as current:
+                    jars.fetch(java_home, jars.ivy_jar(site_packages), current)
             class_path = jars.paths("cassandra")
             for attempt in range(START_ATTEMPTS):
                 self._settle()

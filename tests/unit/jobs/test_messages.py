@@ -74,3 +74,8 @@ Traceback (most recent call last):
 def test_an_error_of_a_python_worker_shows_the_last_line_of_its_traceback(around: str, last: str, shown: str) -> None:
     text = around + TRACE.format(last=last)
     assert spark_error(ValueError(text)) == f"Spark failed in a Python worker. Found: {shown}"
+
+
+def test_a_spark_without_the_connector_is_reported_with_the_remedy() -> None:
+    text = "Failed.\nCaused by: java.lang.ClassNotFoundException: org.apache.spark.sql.cassandra.DefaultSource"
+    assert "unset SPARK_CONF_DIR" in spark_error(ValueError(text))

@@ -11,11 +11,14 @@ from imagestrata.devstack.servers import ports
 
 
 def test_versions_are_compared_with_what_the_package_wants() -> None:
-    assert doctor.packages(["numpy>=1.2", 'nothing-such>=1; extra == "x"']).state == "ok"
+    other = """numpy>=999; python_version < '3' and extra == "x\""""
+    assert doctor.packages(["numpy>=1.2", 'nothing-such>=1; extra == "x"', other]).state == "ok"
     for wanted, found in (
         ("numpy>=999", "instead of >=999"),
         ("pytest==1.0", "instead of ==1.0"),
         ("no-such>=1", "missing"),
+        ("numpy<999,>=998", "instead of <999,>=998"),
+        ("""numpy>=999; python_version >= '3' and extra == "x\"""", "instead of >=999"),
     ):
         check = doctor.packages([wanted])
         assert check.state == "error"
