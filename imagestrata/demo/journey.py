@@ -137,6 +137,8 @@ def use_own_spark(port: int) -> None:
     bar = str(sys.stderr.isatty()).lower()
     settings = {"cassandra.connection.host": "127.0.0.1", "cassandra.connection.port": port}
     conf = [f"spark.ui.showConsoleProgress={bar}", *(f"spark.{key}={value}" for key, value in settings.items())]
+    # Java lives too short for its second compiler to pay: 37 instead of 41 s from the ingest to the report.
+    conf.append("spark.driver.defaultJavaOptions=-XX:TieredStopAtLevel=1")
     options = [word for setting in conf for word in ("--conf", setting)]
     os.environ |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_SUBMIT_ARGS": shlex.join([*options, "pyspark-shell"])}
 
