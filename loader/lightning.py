@@ -50,7 +50,7 @@ class ClassificationData(lightning.LightningDataModule):
         batch_size: Images of a batch on one rank.
         size: The height and width of the images in pixels.
         seed: The seed of the order.
-        cluster: Passed to ``train`` and ``val``, if it is not filled in there.
+        cluster: Passed to ``train`` and ``val``, which have none filled in.
         **options: Other arguments of `loader.ClassificationIterator`.
     """
 
@@ -66,6 +66,8 @@ class ClassificationData(lightning.LightningDataModule):
         **options: Any,
     ) -> None:
         super().__init__()
+        if cluster is not None and any("cluster" in getattr(make, "keywords", ()) for make in (train, val)):
+            raise loader.OptionError("Wanted cluster here, or filled in in train and val. Found: both.")
         self._make = {"train": partial(train, last_batch_policy="DROP"), "val": partial(val, shuffle=False)}
         self._usual: dict[str, Any] = {"batch_size": batch_size, "seed": seed}
         self._usual |= {} if cluster is None else {"cluster": cluster}

@@ -101,3 +101,12 @@ def test_all_that_reads_tables_takes_a_cluster_or_its_options(read: Callable[...
         read(split, cluster=cluster, hosts="127.0.0.1", port=1)
     with pytest.raises(OptionError, match=r"Wanted cluster as loader\.Cluster\(\.\.\.\)\. Found: str"):
         read(split, cluster="127.0.0.1")
+
+
+def test_a_cluster_that_is_filled_in_is_not_replaced() -> None:
+    from loader.lightning import ClassificationData
+
+    cluster = Cluster(hosts=["127.0.0.1"], port=1, access=Access())
+    make = partial(loader.CassandraSource, cluster=cluster)
+    with pytest.raises(OptionError, match="Wanted cluster here, or filled in in train and val"):
+        ClassificationData(make, make, batch_size=2, size=8, cluster=cluster)
