@@ -166,15 +166,15 @@ def test_ingesting_a_tree_twice_gives_the_same_tables(spark: SparkSession, contr
     assert second.ingest_id != whole.report.ingest_id
 
 
-def write_then_fail(batches: Iterator[pa.RecordBatch], *, order: Any) -> Iterator[pa.RecordBatch]:
+def write_then_fail(batches: Iterator[pa.RecordBatch], **options: Any) -> Iterator[pa.RecordBatch]:
     """The real task, but each first attempt fails after half of its rows, with some in flight."""
     context = TaskContext.get()
     assert context is not None
     if context.attemptNumber() > 0:
-        yield from write_images(batches, order=order)
+        yield from write_images(batches, **options)
         return
     for batch in batches:
-        yield from write_images(iter([batch.slice(0, batch.num_rows // 2)]), order=order)
+        yield from write_images(iter([batch.slice(0, batch.num_rows // 2)]), **options)
         raise OSError("the machine is gone")
 
 
@@ -190,10 +190,10 @@ def test_failing_tasks_do_not_change_the_tables(
     assert (retried.images, retried.quarantined, retried.fingerprint) == (24, 1, whole.report.fingerprint)
 
 
-def always_fail(batches: Iterator[pa.RecordBatch], *, order: Any) -> Iterator[pa.RecordBatch]:
+def always_fail(batches: Iterator[pa.RecordBatch], **options: Any) -> Iterator[pa.RecordBatch]:
     """A task that writes half of its rows and then always fails."""
     for batch in batches:
-        yield from write_images(iter([batch.slice(0, batch.num_rows // 2)]), order=order)
+        yield from write_images(iter([batch.slice(0, batch.num_rows // 2)]), **options)
     raise OSError("the disk is full")
 
 
