@@ -165,8 +165,14 @@ class GenericIterator:
             raise error
         left: list[Batch] = []
         before = self.given
+        leave_out = partial(
+            left_out,
+            split=self._source.split,
+            is_padded=self._source.last_batch_policy != "PARTIAL",
+            skip=self._source.skip,
+        )
         for batch, errors in found:
-            rest = left_out(self._source, batch, errors, before=before) if errors else batch
+            rest = leave_out(batch, errors, before=before) if errors else batch
             if rest is not None:
                 left.append(rest)
                 before = rest

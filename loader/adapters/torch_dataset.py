@@ -261,7 +261,8 @@ class TorchDataset(IterableDataset[Any]):
             return batch, images
         if not self._skips:
             raise decode_error(source.split, batch, min(errors), errors[min(errors)]) from errors[min(errors)]
-        rest = left_out(source, batch, errors, before=before)
+        is_padded = source.last_batch_policy != "PARTIAL"
+        rest = left_out(batch, errors, before=before, split=source.split, is_padded=is_padded, skip=source.skip)
         return None if rest is None else (rest, [decoded_picture(image, self._orientation) for image in rest.images])
 
 

@@ -1,19 +1,16 @@
 """Images that are not pictures: the error that names one, and batches without them."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import cycle, islice
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
 from loader.batch import Batch, Skipped
 from loader.errors import DecodeError
 from loader.folder.folders import Folder
 from loader.splits import Split
-
-if TYPE_CHECKING:
-    from loader.source import Source
 
 OnUndecodable: TypeAlias = Literal["raise", "skip"]
 
@@ -37,21 +34,28 @@ def decode_error(
     )
 
 
-def left_out(source: "Source", batch: Batch, reasons: Mapping[int, object], *, before: Batch | None) -> Batch | None:
-    """The batch without the samples at the places of ``reasons``, which the source records; None if nothing is left.
-    With a policy that fills batches, its samples are repeated in turn until it is full, or those of the batch
-    ``before``. Raises `DecodeError` if there are none.
+def left_out(
+    batch: Batch,
+    reasons: Mapping[int, object],
+    *,
+    before: Batch | None,
+    split: Split,
+    is_padded: bool,
+    skip: Callable[[Skipped], None],
+) -> Batch | None:
+    """The batch without the samples at the places of ``reasons``, which are skipped; None if nothing is left. If
+    batches are padded, its samples are repeated in turn until it is full, or those of the batch ``before``. Raises
+    `DecodeError` if there are none.
     """
-    is_padded = source.last_batch_policy != "PARTIAL"
     kept = [place for place in range(len(batch)) if place not in reasons]
     fresh = len([place for place in kept if place < len(batch) - batch.repeats])
     is_usable = before is not None and before.epoch == batch.epoch and len(before) > 0
     if is_padded and not kept and not is_usable:
-        raise decode_error(source.split, batch, min(reasons), reasons[min(reasons)])
+        raise decode_error(split, batch, min(reasons), reasons[min(reasons)])
     for place, why in reasons.items():
         if place < len(batch) - batch.repeats:
-            reason = str(decode_error(source.split, batch, place, why))
-            source.skip(Skipped(_id(batch, place), int(batch.positions[place]), batch.epoch, reason))
+            reason = str(decode_error(split, batch, place, why))
+            skip(Skipped(_id(batch, place), int(batch.positions[place]), batch.epoch, reason))
     if not is_padded:
         return _taken(batch, kept) if kept else None
     if kept:

@@ -97,7 +97,7 @@ def named_modules() -> dict[str, Path]:
 
 @cache
 def own_imports(name: str) -> set[str]:
-    """Our modules that one imports, also in functions."""
+    """Our modules that one imports, also in functions and for type checkers."""
     known, found = named_modules(), set()
     nodes: list[ast.AST] = [parsed(known[name])]
     while nodes:
@@ -107,7 +107,7 @@ def own_imports(name: str) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             longer = (f"{node.module}.{one.name}" for one in node.names)
             found |= {one if one in known else node.module for one in longer}
-        elif not (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)):
+        else:
             nodes.extend(ast.iter_child_nodes(node))
     return found & known.keys() - {name}
 
