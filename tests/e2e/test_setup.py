@@ -79,8 +79,9 @@ def test_spark_submit_finds_connector_defaults_and_packages_on_executors(
 
 
 def make(*arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
-    # Without the variables of an outer make, such as `make test-e2e`, which change what make prints.
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    # Without the variables of an outer make, such as `make test-e2e PYTHON=...`, which change what make prints.
+    theirs = ("MAKE", "MFLAGS")
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHON" and not k.startswith(theirs)}
     return subprocess.run(
         ["make", "-C", str(ROOT), "--no-print-directory", *arguments],
         cwd="/",
