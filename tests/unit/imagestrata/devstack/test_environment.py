@@ -146,7 +146,7 @@ def test_locks_contain_hashes_and_no_urls() -> None:
 
 
 def test_a_tool_that_fails_is_reported_with_its_own_words() -> None:
-    environment = Environment()
+    environment = Environment(folder=sys.prefix)  # also that of another Python, in another folder
     assert environment.run("python", "-", input="import os; print(os.getcwd())").strip() == str(environment.root)
     with pytest.raises(SetupError, match=r"^wanted python to end without an error\. Found: no such thing$"):
         environment.run("python", "-c", "import sys; sys.exit('no such thing')")
