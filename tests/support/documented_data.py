@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image, ImageDraw
@@ -131,7 +132,7 @@ def _lying(data: bytes) -> bytes:
 def _write_corel(root: Path) -> None:
     files: dict[str, bytes] = {}
     for n in range(60):
-        labels = [int(n % 3 == kind or n % 7 == kind) for kind in range(5)]
+        labels = np.array([n % 3 == kind or n % 7 == kind for kind in range(5)], np.uint8)
         files |= {f"{n // 10}/{n:04}.jpg": photograph(6000 + n, n % 3), f"{n // 10}/{n:04}.npy": npy(labels)}
     plant(root / "corel", files)
 
