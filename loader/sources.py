@@ -100,11 +100,21 @@ class CassandraSource(Source):
             max_missing=max_missing, metadata=names, features=columns,
         )  # fmt: skip
         remake = partial(
-            type(self), split, cluster=cluster, in_order=in_order, metadata=names, features=tuple(columns),
+            _in_cluster, type(self), split, cluster, in_order=in_order, metadata=names, features=tuple(columns),
             on_missing=on_missing, max_missing=max_missing,
         )  # fmt: skip
         place = f"hosts={list(self.hosts)}, port={self.port}, "
         super().__init__(split, parts, options, has_detected_ranks=rank is None, remake=remake, where=place)
+
+
+def _in_cluster(
+    kind: type[CassandraSource], split: Split, usual: Cluster, *, cluster: Cluster | None = None, **options: Any
+) -> CassandraSource:
+    """A source of this cluster, of the usual one with changes, or of the usual one, as `Source.again` asks."""
+    changes = {name: options.pop(name) for name in ClusterOptions.__annotations__ if name in options}
+    if cluster is None:
+        return kind(split, cluster=Cluster(**vars(usual) | changes) if changes else usual, **options)
+    return kind(split, cluster=cluster, **changes, **options)
 
 
 class FolderSource(Source):

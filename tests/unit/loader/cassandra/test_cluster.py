@@ -110,3 +110,27 @@ def test_a_cluster_that_is_filled_in_is_not_replaced() -> None:
     make = partial(loader.CassandraSource, cluster=cluster)
     with pytest.raises(OptionError, match="Wanted cluster here, or filled in in train and val"):
         ClassificationData(make, make, batch_size=2, size=8, cluster=cluster)
+
+
+@pytest.mark.parametrize(
+    ("changes", "place"),
+    [
+        ({}, ("127.0.0.1", 1, "ONE")),
+        ({"batch_size": 1}, ("127.0.0.1", 1, "ONE")),
+        ({"hosts": "127.0.0.2"}, ("127.0.0.2", 1, "ONE")),
+        ({"port": 2, "consistency": "TWO"}, ("127.0.0.1", 2, "TWO")),
+        ({"cluster": Cluster(hosts="127.0.0.3", access=Access())}, ("127.0.0.3", 9042, "LOCAL_QUORUM")),
+    ],
+)
+def test_a_source_begins_again_in_its_cluster_or_with_changes(
+    changes: dict[str, Any], place: tuple[str, int, str], tmp_path: Path
+) -> None:
+    folder = write_split_folder(tmp_path / "split", [(image_ids(4), [0] * 4)])
+    split = loader.open_split(folder, cache=tmp_path / "cache")
+    cluster = Cluster(hosts="127.0.0.1", port=1, access=Access(), consistency="ONE")
+    with loader.CassandraSource(split, cluster=cluster, batch_size=2) as source:
+        found = pickle.loads(pickle.dumps(source)).again(**changes)
+        assert (found.hosts, found.port) == ((place[0],), place[1])
+        assert found._engine._make_fetcher.args[0].cluster.consistency == place[2]
+        with pytest.raises(OptionError, match="Wanted cluster, or hosts"):
+            source.again(cluster=cluster, hosts="127.0.0.2")
