@@ -59,7 +59,9 @@ class TableRows:
 
     session: TaskSession
     target: TableTarget
-    clock: int  # the write time of all rows, in microseconds
+    determined: list[str]  # `TableTarget.determined`
+    run: tuple[Any, ...]  # the time and the id of the ingest, in all metadata rows
+    times: tuple[int, ...]  # the write time of all rows in microseconds, then their time to live if they have one
     data: Any
     metadata: Any
     quarantine: Any
@@ -70,8 +72,9 @@ class TableRows:
         """Prepare the statements."""
         tables, names = target.tables, target.tables.columns
         data = [names.id, names.data] if tables.label_type == "none" else [names.id, names.data, names.label]
-        determined = [names.label if name == "label" else name for name in target.determined]
-        metadata = [names.id, *determined, "ingested_at", "ingest_id", "since"]
+        determined = target.determined
+        columns = [names.label if name == "label" else name for name in determined]
+        metadata = [names.id, *columns, "ingested_at", "ingest_id", "since"]
         has_ttl, states = bool(target.ttl), None
         if target.before is not None:
             states = await ReplacedStates.prepare(
@@ -86,7 +89,9 @@ class TableRows:
         return cls(
             session=session,
             target=target,
-            clock=clock,
+            determined=determined,
+            run=(ingest_time(target.ingest_id), target.ingest_id),
+            times=(clock, target.ttl) if has_ttl else (clock,),
             data=await session.prepare(insert_into(tables.data, data, has_ttl=has_ttl)),
             metadata=await session.prepare(insert_into(tables.metadata, metadata, has_ttl=has_ttl)),
             quarantine=await session.prepare(insert_into(tables.quarantine, quarantine)),
@@ -105,12 +110,9 @@ class TableRows:
         if self.states is not None:
             state = State(label=row.label, labels=row.labels, or_label=row.or_label, sha256=prepared.sha256)
             since, replaced = await self.states.follow(image, state)
-        determined = [getattr(row, name) for name in target.determined]
-        metadata = (image, *determined, ingest_time(target.ingest_id), target.ingest_id, since)
-        times = (self.clock, target.ttl) if target.ttl else (self.clock,)
-        # a replaced state belongs to the mutation that replaces it
-        rows = [(self.metadata, (*metadata, *times)), *replaced]
-        data_row = (self.data, (*data, *times))
+        metadata = (image, *(getattr(row, name) for name in self.determined), *self.run, since)
+        rows = [(self.metadata, (*metadata, *self.times)), *replaced]
+        data_row = (self.data, (*data, *self.times))
         about = f"image {image} ({row.path}) into {tables.data} and {tables.metadata}"
         # In one keyspace, both rows have the same partition key: they are one mutation, applied entirely or not.
         # Otherwise the metadata row is written second, because it means that the image exists.
@@ -123,5 +125,5 @@ class TableRows:
 
     async def reject(self, entry: Entry, *, path: str, stage: str, reason: str) -> None:
         """Record in the quarantine table why an image has no rows. ``path`` includes the split folder."""
-        row = (self.quarantine, (self.target.ingest_id, path, stage, reason, entry.size, self.clock))
+        row = (self.quarantine, (self.target.ingest_id, path, stage, reason, entry.size, self.times[0]))
         await self.session.write([row], about=f"{path} into {self.target.tables.quarantine}")
