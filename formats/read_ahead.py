@@ -21,21 +21,23 @@ def ahead(
     """Items with their results, in order. At most so many items and bytes are in progress, and always one item."""
     running: deque[tuple[Item, Future[Made]]] = deque()
     under_way = 0
+
+    def oldest() -> tuple[Item, Made]:
+        nonlocal under_way
+        item, future = running.popleft()
+        under_way -= size(item)
+        return item, future.result()
+
     try:
         for item in items:
             while running and under_way + size(item) > most_bytes:
-                first, future = running.popleft()
-                under_way -= size(first)
-                yield first, future.result()
+                yield oldest()
             running.append((item, start(item)))
             under_way += size(item)
             if len(running) >= most:
-                first, future = running.popleft()
-                under_way -= size(first)
-                yield first, future.result()
+                yield oldest()
         while running:
-            first, future = running.popleft()
-            yield first, future.result()
+            yield oldest()
     finally:  # also if the consumer stops early: what has not begun must not delay the end of the process
         for _, future in running:
             future.cancel()
