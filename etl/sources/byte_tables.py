@@ -100,12 +100,7 @@ def list_table(
     except AnalysisException as error:
         raise SourceError(f"Wanted the table {name}. Found: {str(error).splitlines()[0]}") from None
     columns = _columns(
-        {
-            field.name: set(field.dataType.names)
-            if isinstance(field.dataType, StructType)
-            else ({"binary"} if isinstance(field.dataType, BinaryType) else None)
-            for field in table.schema
-        },
+        _kinds(table.schema),
         place=f"the table {name}",
         path=path_column,
         data=data_column,
@@ -195,6 +190,15 @@ def _fields(kind: pa.DataType) -> set[str] | None:
         return {kind.field(number).name for number in range(kind.num_fields)}
     is_bytes = pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind)
     return {"binary"} if is_bytes else None
+
+
+def _kinds(schema: StructType) -> dict[str, set[str] | None]:
+    """What `_columns` checks of the columns of a table."""
+    found: dict[str, set[str] | None] = {}
+    for field in schema:
+        is_bytes = {"binary"} if isinstance(field.dataType, BinaryType) else None
+        found[field.name] = set(field.dataType.names) if isinstance(field.dataType, StructType) else is_bytes
+    return found
 
 
 def _columns(
