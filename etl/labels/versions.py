@@ -17,6 +17,7 @@ from etl.columns import column, ours
 from etl.errors import TableError
 from etl.frames import small_table
 from etl.tables.metadata_table import MetadataTable
+from etl.tables.runs import recorded_runs
 from schemas import Columns, TableName
 from schemas.features import FeatureView, ViewName
 from schemas.tables import DELETED, PRUNED, label_bucket
@@ -80,7 +81,8 @@ def with_labels(
     rows: DataFrame, /, *, metadata: TableName, versions: Sequence[FeatureView], columns: Columns
 ) -> DataFrame:
     """Replace the labels of images (ids as text) by the newest ones of these versions, where they have one.
-    ``versions`` are those of `versions_of`, the newest first."""
+    ``versions`` are those of `versions_of`, the newest first.
+    """
     if not versions:
         return rows
     names = [view.column for view in versions]
@@ -93,15 +95,18 @@ def with_labels(
 
 
 def label_values(table: MetadataTable, view: ViewName) -> DataFrame:
-    """The labels of a version of a label view and of all before it, as values of a feature view.
-    These are ``id`` (text), ``sequence`` and ``event_timestamp`` of the run that wrote the label, and the class number
-    in a column with the name of the view: a row for each version that names an image. Raises `TableError`."""
+    """The labels of a version of a label view and of all before it, as values of a feature view: ``id`` (text),
+    ``sequence`` and ``event_timestamp`` of the run that wrote the label, and the class number in a column with the name
+    of the view; a row for each version that names an image. Raises `TableError`.
+    """
     versions = versions_of(table.control, table.name, view)
+    # Now, not those of the opened table: a version may have been added since.
+    clocks = {run.sequence: run.clock for run in recorded_runs(table.control, table.name)}
     rows = read_table(table.spark, versions[0].table_of(table.name), columns=["id", *(one.column for one in versions)])
     each = [
         F.struct(
             F.lit(one.sequence).cast("bigint").alias("sequence"),
-            F.timestamp_micros(F.lit(table.clocks[one.sequence or 0])).alias("event_timestamp"),
+            F.timestamp_micros(F.lit(clocks[one.sequence or 0])).alias("event_timestamp"),
             F.col(one.column).alias(view.name),
         )
         for one in versions

@@ -14,10 +14,11 @@ from etl.ingest import ingestion
 from etl.ingest.plan import IngestPlan
 from etl.labels import relabelling
 from etl.labels.plan import RelabelPlan
-from etl.labels.versions import versions_of
+from etl.labels.versions import label_values, versions_of
 from etl.sources.plan import SourcePlan
 from etl.splits import splitting
 from etl.splits.plan import SplitPlan
+from etl.tables.metadata_table import MetadataTable
 from formats import open_split
 from jobs import relabel as job
 from schemas import image_id
@@ -86,6 +87,15 @@ def test_versions_change_some_labels_and_splits_choose_one(
         labels(spark, tables, tmp_path / "v3", "label@v3")
     kinds = control.execute(f"SELECT kind FROM {tables}.ingests WHERE table_name = 'metadata'")
     assert [row.kind for row in kinds] == ["labels", "labels", "labels", "ingest"]
+
+
+def test_a_version_that_is_added_after_the_table_was_opened_has_its_time(
+    spark: SparkSession, control: Control, tables: str, tmp_path: Path
+) -> None:
+    table = MetadataTable.open(spark, control, tables_of(tables)["metadata_table"])
+    relabel(spark, tables, tmp_path / "labels.csv", "path,label\ncat/1.png,dog\n")
+    (row,) = label_values(table, ViewName("label")).collect()
+    assert (row["id"], row["sequence"]) == (str(image_id(tables, b"", b"cat/1.png")), 2)
 
 
 def test_another_column_of_the_same_file_is_another_version(spark: SparkSession, tables: str, tmp_path: Path) -> None:
