@@ -43,7 +43,9 @@ class Kind:
 
 
 class Publication:
-    """A folder in the making. This context manager removes the files that were written aside."""
+    """Writes the files of an output aside, and publishes them with a manifest. A context manager: at its end, what was
+    not published is removed.
+    """
 
     def __init__(self, address: str, kind: Kind, *, overwrite: bool) -> None:
         """Raises `OutputExistsError` unless the folder is free, or ``overwrite`` may replace its output of this kind.

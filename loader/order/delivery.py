@@ -26,7 +26,7 @@ class Position:
         self._readers = readers
         self._newest = 0  # the number of the newest pass
         self._open: dict[int, _At] = {}  # where the passes are that have begun and not ended
-        self.is_used = False  # whether it was read from, or has a state of its own
+        self.is_used = False  # true once a pass has begun, or a state was loaded
         self._at: _At | None
         self._start(plan)
 

@@ -85,7 +85,7 @@ class ReplacedStates:
             since = 0 if ingest_id is None else self.before.get(uuid.UUID(str(ingest_id)), 0)
         if self.removal is not None:
             removed = await self.session.read(self.removal, image, about=f"the history of image {image}")
-            # The history has the state already. With its old run, the image would stay deleted for ever.
+            # The deletion has recorded this state. The image counts as deleted until its row has a later run.
             if removed is not None and is_deleted(since, kind=removed[0], until=removed[1]):
                 return self.run.sequence, []
         labels = None if not rest or rest[0] is None else list(rest[0])
