@@ -20,7 +20,7 @@ endif
 # and not by each process, even if the environment sets PYTHONDONTWRITEBYTECODE.
 RUN = $(IN) PATH="$(HERE)$(VENV)/bin:$$PATH" VIRTUAL_ENV="$(HERE)$(VENV)" PYTHONDONTWRITEBYTECODE=
 CHECKED = $(IN) if ! "$(PYTHON)" -c '$(SUPPORTED)' 2>/dev/null; then \
-	echo "error: wanted $(WANTED). Found: $$("$(or $(PYTHON),python3)" --version 2>/dev/null || echo none). Run 'make PYTHON=/path/to/python $(or $(MAKECMDGOALS),$@)'." >&2; exit 1; fi;
+	echo "error: wanted $(WANTED). Found: $$("$(or $(PYTHON),python3)" --version 2>/dev/null || echo none). Run 'make PYTHON=/path/to/python $(strip $(or $(MAKECMDGOALS),$@) $(filter-out PYTHON=%,$(MAKEOVERRIDES)))'." >&2; exit 1; fi;
 SETUP = $(CHECKED) "$(PYTHON)" -m imagestrata.devstack.environment --folder "$(VENV)" $(if $(LOCK),--lock $(LOCK))
 # Each process runs whole files of tests; tests/conftest.py gives the tests of a Spark session to one of them. `auto` is
 # two processes more than cores; the end-to-end tests start many processes themselves.

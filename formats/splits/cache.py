@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from formats.durability import sync, sync_files
 from formats.errors import FormatsError, StorageError
 from formats.splits.opened import SplitRows
+from formats.user_cache import our_cache
 from schemas.splits import ID_BYTES
 
 Layout: TypeAlias = Mapping[str, tuple[tuple[int, ...], Any]]  # the arrays of a cache by name: shape and dtype
@@ -42,12 +43,8 @@ def cache_folder() -> Path:
     """The folder of opened splits: ``$IMAGESTRATA_CACHE``, or ``imagestrata/splits`` in the user's cache folder. Raises
     `StorageError` for a user without a home folder.
     """
-    if own := os.environ.get("IMAGESTRATA_CACHE"):
-        return Path(own)
-    try:
-        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "imagestrata" / "splits"
-    except RuntimeError as error:
-        raise StorageError(f"Wanted a home folder for opened splits. Found: {error} {_ANOTHER}") from None
+    own = os.environ.get("IMAGESTRATA_CACHE")
+    return Path(own) if own else our_cache("splits")
 
 
 def cached_rows(cache: str | os.PathLike[str] | None, *, fingerprint: str, rows: int, fill: Fill) -> SplitRows:

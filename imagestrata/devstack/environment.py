@@ -19,6 +19,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
 import tomllib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from pathlib import Path
 
 from formats.command_line import command
 from formats.durability import whole_file
+from formats.user_cache import our_cache
 from imagestrata.devstack import PYTHONS, DevstackError, SetupError, jars, java, sparkconf
 from imagestrata.devstack.steps import Step, locked, run_shown, step
 
@@ -102,6 +104,7 @@ class Environment:
     def prepare(self, wanted: Wanted) -> None:
         """Do what is missing, step by step; raises DevstackError."""
         with locked(self.root / "build" / "setup.lock", timeout_s=TIMEOUT_S, what="set-up"):
+            _check_cache()
             wanted |= self.installed()[0]  # an environment that is made anew gets what the old one had
             with step("virtual environment") as current:
                 self._make(current)
@@ -260,7 +263,7 @@ class Environment:
             # pip looks into all indexes; the hashes make that safe.
             env.setdefault("UV_INDEX_STRATEGY", "unsafe-best-match")
         env.setdefault("UV_HTTP_TIMEOUT", "120")
-        cache = Path(env.get("UV_CACHE_DIR") or Path(env.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "uv")
+        cache = Path(env.get("UV_CACHE_DIR") or our_cache().parent / "uv")
         while not cache.exists():
             cache = cache.parent
         if cache.stat().st_dev != self.folder.stat().st_dev:
@@ -280,6 +283,19 @@ class Environment:
             found = java.find(self.site_packages)
         current.detail = found.describe().removeprefix("Java ")
         return found
+
+
+def _check_cache() -> None:
+    """Raise `SetupError` if downloads cannot be stored in the user's cache folder."""
+    folder = our_cache()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise SetupError(
+            f"wanted a folder for downloads that you can write to. Found: {error}. Set XDG_CACHE_HOME to one."
+        ) from None
 
 
 def _version_of(folder: Path) -> str | None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 from formats.command_line import command
+from formats.user_cache import our_cache
 from imagestrata.devstack import SetupError, java
 from imagestrata.devstack.steps import Step, locked, step
 
@@ -68,11 +69,6 @@ class Jar:
         return f"{self.name}-{self.version}{tail}.jar"
 
 
-def cache_root() -> Path:
-    """The cache folder that all clones share."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "imagestrata"
-
-
 def read_lock() -> list[Jar]:
     """The locked files, in the order of the list."""
     jars = []
@@ -86,7 +82,7 @@ def read_lock() -> list[Jar]:
 
 def folder() -> Path:
     """The folder of the locked files, after `fetch`."""
-    return cache_root() / "jars" / hashlib.sha256(LOCK_FILE.read_bytes()).hexdigest()[:16]
+    return our_cache("jars", hashlib.sha256(LOCK_FILE.read_bytes()).hexdigest()[:16])
 
 
 def paths(group: str) -> list[Path]:
@@ -121,7 +117,7 @@ def fetch(java_home: Path, ivy: Path, current: Step) -> Path:
         current.ready = True
         current.detail = f"{target}  {len(jars)} files"
         return target
-    with locked(cache_root() / "jars.pid", timeout_s=TIMEOUT_S, what="jars"):
+    with locked(our_cache("jars.pid"), timeout_s=TIMEOUT_S, what="jars"):
         if not target.is_dir():
             _fetch_locked(java_home, ivy, jars, target, current)
     current.detail = f"{target}  {len(jars)} files"
@@ -130,7 +126,7 @@ def fetch(java_home: Path, ivy: Path, current: Step) -> Path:
 
 def _fetch_locked(java_home: Path, ivy: Path, jars: list[Jar], target: Path, current: Step) -> None:
     # Named after the list, so that the next run uses what an interrupted one downloaded.
-    work = cache_root() / "ivy" / target.name
+    work = our_cache("ivy", target.name)
     unique = sorted({jar.coordinates: jar for jar in jars}.values(), key=lambda jar: jar.coordinates)
     arrived = work / "arrived"
     for attempt in range(ATTEMPTS):

@@ -4,7 +4,6 @@ import base64
 import hashlib
 import json
 import logging
-import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -15,6 +14,7 @@ from urllib.parse import urlsplit
 from filelock import FileLock
 
 from formats.durability import whole_file
+from formats.user_cache import our_cache
 from imagestrata.hub.bar import Tell
 from imagestrata.hub.errors import DatasetError
 from imagestrata.hub.http import TIMEOUT_SECONDS, Answer, Connection, LostError, Tries
@@ -126,7 +126,7 @@ def _record(url: str, name: str, path: Path, source: Source) -> Iterator[_Record
     with ExitStack() as held:
         record = _Record(None, told)
         try:
-            cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "imagestrata" / "uploads"
+            cache = our_cache("uploads")
             cache.mkdir(parents=True, exist_ok=True, mode=0o700)
             for old in cache.glob("*.json"):
                 with suppress(OSError):

@@ -44,6 +44,7 @@ from formats.errors import AddressError
 from formats.stores.addresses import check_store
 from formats.stores.s3 import is_s3
 from formats.stores.storage import Storage
+from formats.user_cache import our_cache
 from imagestrata.service.client_commands import list_datasets, pull, push, restore
 from imagestrata.service.server.hosts import Hosts, authority
 from imagestrata.service.tokens import SCOPES, Tokens
@@ -181,8 +182,8 @@ def _store(root: str, spool: str | None) -> "Store":
         return FolderStore(root)
     from imagestrata.service.stores.buckets import BucketStore
 
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "imagestrata" / "spool"
-    return BucketStore(Storage(root), spool=spool or cache / hashlib.sha256(root.encode()).hexdigest()[:16])
+    own = our_cache("spool", hashlib.sha256(root.encode()).hexdigest()[:16])
+    return BucketStore(Storage(root), spool=spool or own)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from formats.user_cache import our_cache
 from imagestrata.training_jobs.errors import JobError
 from imagestrata.training_jobs.steps import Pulling, Tell
 
@@ -58,7 +59,7 @@ def dataset_at_hand(name: str, *, url: str | None, prefix: Path | None, tell: Te
 
 def cache_prefix() -> Path:
     """The folder of datasets if `PREFIX` is not writable."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "imagestrata" / "datasets"
+    return our_cache("datasets")
 
 
 def forbid_writing(dataset: Path) -> None:

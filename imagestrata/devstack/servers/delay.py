@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from formats.user_cache import our_cache
 from imagestrata.devstack import SetupError, golang
-from imagestrata.devstack.jars import cache_root
 from imagestrata.devstack.steps import step
 
 SOURCE = Path(__file__).with_name("delay_proxy")
@@ -89,7 +89,7 @@ def build() -> Path:
     """The path of the program, built once per machine and source. Raises `SetupError` with the error of Go."""
     sources = [*sorted(SOURCE.glob("*.go")), SOURCE / "go.mod"]
     digest = hashlib.sha256(b"\0".join(file.read_bytes() for file in sources)).hexdigest()[:16]
-    target = cache_root() / "delayproxy" / digest / "delayproxy"
+    target = our_cache("delayproxy", digest, "delayproxy")
     if os.access(target, os.X_OK):
         return target
     target.parent.mkdir(parents=True, exist_ok=True)

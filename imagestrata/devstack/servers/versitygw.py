@@ -7,8 +7,8 @@ import os
 import tempfile
 from pathlib import Path
 
+from formats.user_cache import our_cache
 from imagestrata.devstack import SetupError, golang
-from imagestrata.devstack.jars import cache_root
 from imagestrata.devstack.steps import Step, locked, run_shown, step
 
 VERSION = "v1.8.0"
@@ -18,7 +18,7 @@ TIMEOUT_S = 1800.0
 
 def program() -> Path:
     """The path of the program after `build`."""
-    return cache_root() / "versitygw" / VERSION / "versitygw"
+    return our_cache("versitygw", VERSION, "versitygw")
 
 
 def build() -> Path:
@@ -26,7 +26,7 @@ def build() -> Path:
     target = program()
     if os.access(target, os.X_OK):
         return target
-    with locked(cache_root() / "versitygw.lock", timeout_s=TIMEOUT_S, what="versitygw"):
+    with locked(our_cache("versitygw.lock"), timeout_s=TIMEOUT_S, what="versitygw"):
         if not os.access(target, os.X_OK):
             with step("versitygw") as current:
                 _build(target, current)

@@ -162,7 +162,7 @@ def test_without_a_home_the_error_says_where_to_put_a_cache(monkeypatch: pytest.
     monkeypatch.delenv("IMAGESTRATA_CACHE", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(Path, "home", nowhere)
-    with pytest.raises(StorageError, match=r"Found: Could not .*IMAGESTRATA_CACHE"):
+    with pytest.raises(StorageError, match=r"Found: Could not .*XDG_CACHE_HOME"):
         cache_folder()
 
 

@@ -159,3 +159,14 @@ def test_an_environment_that_cannot_be_made_is_reported_with_the_reason(tmp_path
     environment.folder.symlink_to(environment.folder)  # to itself
     with pytest.raises(SetupError, match=r"^wanted a virtual environment\. Found: Error: .*File exists"):
         environment.prepare(Wanted())
+
+
+def test_a_cache_folder_that_cannot_be_written_is_named_before_anything_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = checkout(tmp_path / "checkout")
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(SetupError, match=r"downloads that you can write to. Found: .*file.* Set XDG_CACHE_HOME"):
+        environment.prepare(Wanted())
+    assert not (environment.folder / "pyvenv.cfg").exists()
