@@ -47,7 +47,12 @@ SECOND_SESSION = "tests/integration/jobs/test_ingest_"
 JOURNEYS = "tests/e2e/tables/"
 """Journeys of several jobs over tables: they share one session."""
 
-LONGEST = (*SPARK, JOURNEYS, "tests/e2e/test_docs.py", "tests/e2e/test_train.py")
+DOCS = "tests/e2e/test_docs.py"
+"""Pages of the documentation, each after the README. Together they would take longer than all other tests."""
+SECOND_CHECKOUT = "docs/how-to/from-imagefolder"
+"""Pages from here on, by name, run in a second checkout: they take as long as those before."""
+
+LONGEST = (*SPARK, JOURNEYS, DOCS, "tests/e2e/test_train.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -88,6 +93,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> "LoadScop
             file = nodeid.partition("::")[0]
             if file.startswith(JOURNEYS):
                 return JOURNEYS
+            if file.startswith(DOCS):
+                return f"checkout {1 + (nodeid.partition('[')[2] >= SECOND_CHECKOUT)}"
             return f"session {1 + (file >= SECOND_SESSION)}" if file.startswith(SPARK) else file
 
     config.option.loadscopereorder = False
