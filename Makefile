@@ -16,12 +16,16 @@ ifndef PYTHON
 MADE_WITH := $(shell $(IN) [ -f "$(VENV)/imagestrata.json" ] && "$(VENV)/bin/python" -c 'import sys; print(sys._base_executable)' 2>/dev/null)
 PYTHON := $(call FIRST,$(MADE_WITH) python3.13 python3.12 python3.11 python3 python)
 endif
+# It belongs to another Python. With it, ours would not find its own modules.
+unexport PYTHONHOME
 # Commands run as in the activated environment, so that they find spark-submit and torchrun. Modules are compiled once
 # and not by each process, even if the environment sets PYTHONDONTWRITEBYTECODE.
 RUN = $(IN) PATH="$(HERE)$(VENV)/bin:$$PATH" VIRTUAL_ENV="$(HERE)$(VENV)" PYTHONDONTWRITEBYTECODE=
 CHECKED = $(IN) if ! "$(PYTHON)" -c '$(SUPPORTED)' 2>/dev/null; then \
-	echo "error: wanted $(WANTED). Found: $$("$(or $(PYTHON),python3)" --version 2>/dev/null || echo none). Run 'make PYTHON=/path/to/python $(strip $(or $(MAKECMDGOALS),$@) $(filter-out PYTHON=%,$(MAKEOVERRIDES)))'." >&2; exit 1; fi;
+	echo "error: wanted $(WANTED). Found: $$("$(or $(PYTHON),python3)" --version 2>/dev/null || echo "no $(or $(PYTHON),python3)"). Run 'make PYTHON=/path/to/python $(strip $(or $(MAKECMDGOALS),$@) $(filter-out PYTHON=%,$(MAKEOVERRIDES)))'." >&2; exit 1; fi;
 SETUP = $(CHECKED) "$(PYTHON)" -m imagestrata.devstack.environment --folder "$(VENV)" $(if $(LOCK),--lock $(LOCK))
+# To stop servers that were never started, nothing is installed.
+IF_STARTED = $(IN) if [ ! -d build/cassandra ] && [ ! -d build/s3 ]; then echo "No server was started here."; exit; fi; $(SETUP) --extra spark || exit;
 # Each process runs whole files of tests; tests/conftest.py gives the tests of a Spark session to one of them. `auto` is
 # two processes more than cores; the end-to-end tests start many processes themselves.
 PYTEST := -m pytest --max-worker-restart 1
@@ -121,8 +125,7 @@ up:  ## start the embedded Cassandra (PORT=9042, NODES=1)
 	@$(RUN) imagestrata up $(if $(PORT),--port "$(PORT)") --nodes $(or $(NODES),1)
 
 down:  ## stop it and keep its data
-	@$(SETUP) --extra spark
-	@$(RUN) imagestrata down
+	@$(IF_STARTED) $(RUN) imagestrata down
 
 service:  ## serve datasets over REST at http://127.0.0.1:8080 (ROOT=build/service/root, PORT=8080)
 	@$(SETUP) --extra service
@@ -133,18 +136,13 @@ s3-up:  ## start the embedded S3 server (PORT=7070, BUCKET=name); the first star
 	@$(RUN) imagestrata s3-up $(if $(PORT),--port "$(PORT)") $(if $(BUCKET),--bucket "$(BUCKET)")
 
 s3-down:  ## stop it and keep its buckets
-	@$(SETUP) --extra spark
-	@$(RUN) imagestrata s3-down
+	@$(IF_STARTED) $(RUN) imagestrata s3-down
 
 status:  ## show whether Cassandra and the S3 server are running
-	@$(SETUP) --extra spark 2>/dev/null
-	@$(RUN) imagestrata status || true
-	@$(RUN) imagestrata s3-status || true
+	@$(IF_STARTED) { $(RUN) imagestrata status; $(RUN) imagestrata s3-status; true; }
 
 clean-data:  ## stop both and delete their data
-	@$(SETUP) --extra spark
-	@$(RUN) imagestrata clean-data
-	@$(RUN) imagestrata s3-clean-data
+	@$(IF_STARTED) { $(RUN) imagestrata clean-data && imagestrata s3-clean-data; }
 
 ## Packages
 
@@ -200,7 +198,7 @@ lock:  ## resolve the dependencies again and write the lock files
 	@$(SETUP)
 	@$(RUN) python -m imagestrata.devstack.locks
 
-clean:  ## stop the servers, and remove the environment and everything that was built (shared downloads stay)
+clean:  ## stop the servers, delete their data, and remove the environment and everything that was built (shared downloads stay)
 	@$(IN) if [ -x .venv/bin/python ] && [ -d build/cassandra ]; then .venv/bin/imagestrata clean-data; fi
 	@$(IN) if [ -x .venv/bin/python ] && [ -d build/s3 ]; then .venv/bin/imagestrata s3-clean-data; fi
 	@$(IN) rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -12,6 +12,7 @@ Exit codes: 0 = ready, 1 = failed with one clear line, 2 = bad arguments, 130 = 
 
 import argparse
 import ast
+import contextlib
 import hashlib
 import json
 import os
@@ -21,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -37,6 +38,8 @@ ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 7200.0
 VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
 """The Python that runs the set-up, which is that of the environment."""
+# Of each version of Spark one, and one of a set-up that runs at the same time.
+_MOST_BUILDS = 3
 # pip's settings that uv has under another name.
 _UV_NAMES = {
     "index-url": "UV_DEFAULT_INDEX",
@@ -115,27 +118,36 @@ class Environment:
             if "spark" in self.installed()[0].extras:
                 with step("Java") as current:
                     found = self._find_java(current)
-                if warning := found.warning(date.today()):
-                    print(f"warning: {warning}", file=sys.stderr, flush=True)
-                java_home = found.home
                 with step("jars") as current:
-                    jars.fetch(java_home, jars.ivy_jar(self.site_packages), current)
+                    jars.fetch(found.home, jars.ivy_jar(self.site_packages), current)
                 with step("Spark configuration") as current:
                     current.ready = not sparkconf.write(
                         site_packages=self.site_packages,
-                        java_home=java_home,
+                        java_home=found.home,
                         python=self.python,
                         demo_defaults=self.root / "build" / "demo" / "spark-defaults.conf",
                     )
                     current.detail = _short(sparkconf.conf_folder(self.site_packages), self.root)
-                if " " in str(self.site_packages) and "JAVA_HOME" not in os.environ:
-                    home = sparkconf.java_for_spark(java_home, site_packages=self.site_packages)
-                    print(
-                        "warning: Spark's scripts read no settings from a path with a space. Before spark-submit, run "
-                        f"export JAVA_HOME={shlex.quote(str(home))}",
-                        file=sys.stderr,
-                        flush=True,
-                    )
+                for warning in self._warnings(found):
+                    print(f"warning: {warning}", file=sys.stderr, flush=True)
+
+    def _warnings(self, found: java.Java) -> Iterator[str]:
+        """What keeps Spark from using this environment as it is."""
+        if warning := found.warning(date.today()):
+            yield warning
+        pyspark = self.site_packages / "pyspark"
+        ours = {"SPARK_HOME": pyspark, "SPARK_CONF_DIR": sparkconf.conf_folder(self.site_packages)}
+        ours |= {"PYSPARK_PYTHON": self.python, "PYSPARK_DRIVER_PYTHON": self.python}
+        for name, path in ours.items():
+            own = os.environ.get(name, "")
+            if "/" in own and Path(own) != path:  # a name without a folder is found on PATH
+                yield f"{name} is set, so spark-submit uses {own}. Unset it to use this environment."
+        if " " in str(self.site_packages) and "JAVA_HOME" not in os.environ:
+            home = shlex.quote(str(sparkconf.java_for_spark(found.home, site_packages=self.site_packages)))
+            yield (
+                "Spark's scripts read no settings from a path with a space. Before spark-submit, run "
+                f"export JAVA_HOME={home}"
+            )
 
     def bring(self, wanted: Wanted, current: Step) -> None:
         """Install what is needed now and then, into the environment as it is; raises DevstackError."""
@@ -213,6 +225,7 @@ class Environment:
         env = self.uv_environment()
         for one in commands:
             _run_uv(one, cwd=self.root, env=env, current=current)
+        self._prune(env)
         record = {
             "extras": sorted(everything.extras),
             "groups": sorted(everything.groups),
@@ -222,6 +235,15 @@ class Environment:
         }
         with whole_file(self.stamp) as file:
             file.write(json.dumps(record).encode("utf-8"))
+
+    def _prune(self, env: dict[str, str]) -> None:
+        """Remove builds that uv no longer uses from its cache. If the index forbids caching, uv builds pyspark again in
+        each set-up, and keeps 2 GB each time.
+        """
+        builds = list(_uv_cache(env).glob("sdists-*/pypi/pyspark/*/*/"))
+        if len(builds) > _MOST_BUILDS:
+            with contextlib.suppress(subprocess.TimeoutExpired):  # another uv is running, and a later set-up does it
+                subprocess.run([self._uv(), "cache", "prune"], env=env, capture_output=True, timeout=60, check=False)
 
     def run(self, tool: str, *arguments: str | Path, input: str | None = None, check: bool = True) -> str:
         """Run a tool of the environment in the checkout, with the user's package index, and return what it prints. With
@@ -263,7 +285,7 @@ class Environment:
             # pip looks into all indexes; the hashes make that safe.
             env.setdefault("UV_INDEX_STRATEGY", "unsafe-best-match")
         env.setdefault("UV_HTTP_TIMEOUT", "120")
-        cache = Path(env.get("UV_CACHE_DIR") or our_cache().parent / "uv")
+        cache = _uv_cache(env)
         while not cache.exists():
             cache = cache.parent
         if cache.stat().st_dev != self.folder.stat().st_dev:
@@ -298,6 +320,10 @@ def _check_cache() -> None:
         ) from None
 
 
+def _uv_cache(env: Mapping[str, str]) -> Path:
+    return Path(env.get("UV_CACHE_DIR") or our_cache().parent / "uv")
+
+
 def _version_of(folder: Path) -> str | None:
     """The version of Python of a virtual environment, if it is not this one."""
     try:
@@ -313,7 +339,9 @@ def _short(path: Path, root: Path) -> str:
 
 
 def _run(command: Sequence[str], *, what: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    # Users set PIP_USER, or `user` in pip.conf, for their own packages; a virtual environment has no such folder.
+    env = {**os.environ, "PIP_USER": "0"}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     if done.returncode != 0:
         raise SetupError(f"wanted {what}. Found: {_last_words(done.stdout + done.stderr)}")
 

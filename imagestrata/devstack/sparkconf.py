@@ -60,6 +60,16 @@ exec {java} "$@"
 """
 
 
+# Python reads and writes names as UTF-8 even in the C locale. Java would fail on a letter beyond ASCII, and a session
+# that fails so early never ends.
+_UTF_8 = """\
+case "${LC_ALL:-${LC_CTYPE:-${LANG:-}}}" in
+  *[Uu][Tt][Ff]*8*) ;;
+  *) export LC_ALL=C.UTF-8 ;;
+esac
+"""
+
+
 def conf_folder(site_packages: Path) -> Path:
     """The folder where the environment's Spark looks for its configuration."""
     return site_packages / "pyspark" / "conf"
@@ -89,6 +99,7 @@ def write(
     else:
         # PYSPARK_PYTHON of the user's environment has priority: on a cluster, Python is in another place.
         environment = f'export PYSPARK_PYTHON="${{PYSPARK_PYTHON:-"{_in_quotes(str(python))}"}}"\n'
+        environment += _UTF_8
         environment += f"export JAVA_HOME={shlex.quote(str(java_for_spark(java_home, site_packages=site_packages)))}\n"
     parts = [
         "# Written by the set-up from the repository's spark-defaults.conf: change that one and run `make setup`.\n",

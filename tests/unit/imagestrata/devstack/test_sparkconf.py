@@ -48,6 +48,18 @@ def test_defaults_are_rewritten_only_when_they_change(tmp_path: Path) -> None:
     assert mine.stdout.splitlines()[0] == "mine"
 
 
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [({}, "C.UTF-8"), ({"LC_ALL": "C", "LANG": "de_DE.UTF-8"}, "C.UTF-8"), ({"LANG": "de_DE.utf8"}, "")],
+)
+def test_java_reads_names_as_utf_8_in_each_locale(tmp_path: Path, given: dict[str, str], wanted: str) -> None:
+    install_pyspark(tmp_path)
+    sparkconf.write(site_packages=tmp_path, java_home=tmp_path, python=tmp_path, demo_defaults=tmp_path / "demo.conf")
+    command = ["bash", "-c", ". pyspark/conf/spark-env.sh; echo $LC_ALL"]
+    told = subprocess.run(command, cwd=tmp_path, env=given, capture_output=True, text=True, timeout=60, check=True)
+    assert told.stdout.strip() == wanted
+
+
 def test_no_env_script_is_written_where_spark_cannot_read_it(tmp_path: Path) -> None:
     place = tmp_path / "with a space"
     install_pyspark(place)
