@@ -7,10 +7,9 @@ names whatever the table calls them. The other columns have the names that they 
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 from schemas.manifest import SplitFile
-from schemas.parsing import check_count, check_digest, parsed
+from schemas.parsing import Count, Digest, parsed, reader
 from schemas.tables import Columns
 
 # The format version. In format 1, the column with the times at which images expire was called ``expires``.
@@ -31,8 +30,8 @@ class CacheManifest:
     columns: Columns
     label_type: str
     class_names: Mapping[int, str]
-    rows: int
-    fingerprint: str
+    rows: Count
+    fingerprint: Digest
     files: tuple[SplitFile, ...]
     created: str
     features: tuple[str, ...] = ()
@@ -49,24 +48,4 @@ class CacheManifest:
     @classmethod
     def from_json(cls, text: str, *, place: str) -> "CacheManifest":
         """Read a manifest; error messages name ``place``. Raises `FormatVersionError`, `SchemaError`."""
-        return parsed(text, cls._read, what="metadata cache", place=place, newest=FORMAT)
-
-    @classmethod
-    def _read(cls, found: dict[str, Any]) -> "CacheManifest":
-        return cls(
-            data_table=found["data_table"],
-            metadata_table=found["metadata_table"],
-            columns=Columns(**found["columns"]),
-            label_type=found["label_type"],
-            class_names={int(label): name for label, name in found["class_names"].items()},
-            rows=check_count(found["rows"]),
-            fingerprint=check_digest(found["fingerprint"]),
-            files=tuple(map(SplitFile.read, found["files"])),
-            created=found["created"],
-            features=tuple(found.get("features", ())),
-            label_view=found.get("label_view"),
-            as_of=found.get("as_of"),
-            sequence=found.get("sequence"),
-            unfinished=tuple(found.get("unfinished", ())),
-            format=found["format"],
-        )
+        return parsed(text, reader(cls), what="metadata cache", place=place, newest=FORMAT)

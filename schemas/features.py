@@ -9,11 +9,11 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Annotated
 
 from schemas.errors import IdentifierError, SchemaError
 from schemas.feature_sources import FeatureSource, Sql, parse_source
-from schemas.parsing import check_digest, parsed
+from schemas.parsing import check_digest, parsed, reader
 from schemas.tables import MAX_NAME, TableName
 
 FORMAT = 1
@@ -90,6 +90,11 @@ class ViewName:
         return self.name if self.version is None else f"{self.name}@v{self.version}"
 
 
+# In manifests: the name of a view with its version, and the type of a field.
+ViewTitle = Annotated[str, lambda text: str(ViewName.parse(text))]
+FieldType = Annotated[str, check_field_type]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureView:
     """The definition of a feature view. It never changes; another definition is another version."""
@@ -97,7 +102,7 @@ class FeatureView:
     name: str
     version: int
     fields: Mapping[str, str]  # the type of each field
-    source: FeatureSource
+    source: Annotated[FeatureSource, parse_source]
     digest: str  # SHA-256 of the code, model, expression or file
     ttl: int | None = None  # seconds after its computation when a value is too old to be used
     # of a label view: the run that wrote this version; all versions are in one table, see `column`
@@ -163,18 +168,4 @@ class FeatureView:
     @classmethod
     def from_json(cls, text: str, *, place: str) -> "FeatureView":
         """Read a definition; error messages name ``place``. Raises `FormatVersionError`, `SchemaError`."""
-        return parsed(text, cls._read, what="feature view", place=place, newest=FORMAT)
-
-    @classmethod
-    def _read(cls, found: dict[str, Any]) -> "FeatureView":
-        return cls(
-            name=found["name"],
-            version=found["version"],
-            fields=dict(found["fields"]),
-            source=parse_source(found["source"]),
-            digest=found["digest"],
-            ttl=found["ttl"],
-            sequence=found.get("sequence"),
-            uses=tuple(found.get("uses", ())),
-            format=found["format"],
-        )
+        return parsed(text, reader(cls), what="feature view", place=place, newest=FORMAT)

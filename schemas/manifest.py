@@ -3,11 +3,12 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 from schemas.datasets import check_path
-from schemas.features import ViewName, check_field_type
-from schemas.parsing import check_count, check_digest, parsed
+from schemas.errors import SchemaError
+from schemas.features import FieldType, ViewTitle
+from schemas.parsing import Count, Digest, parsed, reader
 from schemas.tables import Columns
 
 FORMAT = 1  # the format version that this software writes, and the newest one that it reads
@@ -22,13 +23,8 @@ NAMES = (NAME, "manifest.json")  # where to look for it, in this order: version 
 class SplitFile:
     """One Parquet file of a split: its path, relative to the split folder, and its number of rows."""
 
-    path: str
-    rows: int
-
-    @classmethod
-    def read(cls, found: Mapping[str, Any]) -> "SplitFile":
-        """The file of a manifest's entry. Raises `SchemaError` for a path that leads out of the folder."""
-        return cls(path=check_path(found["path"]), rows=check_count(found["rows"]))
+    path: Annotated[str, check_path]  # a manifest with a path that leads out of the folder is refused
+    rows: Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +32,9 @@ class SplitPart:
     """One split of a folder, with its rows by class number."""
 
     index: int
-    rows: int
+    rows: Count
     counts: Mapping[int, int]
-    fingerprint: str  # 64 hexadecimal digits that identify the rows and their order
+    fingerprint: Digest  # 64 hexadecimal digits that identify the rows and their order
     files: tuple[SplitFile, ...]
 
 
@@ -48,7 +44,7 @@ class FeaturePart:
     split.
     """
 
-    fingerprints: Mapping[str, str]  # by field; they identify its values and the split that they belong to
+    fingerprints: Mapping[str, Digest]  # by field; they identify its values and the split that they belong to
     files: tuple[SplitFile, ...]
 
 
@@ -58,9 +54,13 @@ class StoredFeature:
     type of each field.
     """
 
-    view: str
-    fields: Mapping[str, str]
+    view: ViewTitle
+    fields: Mapping[str, FieldType]
     splits: tuple[FeaturePart, ...]
+
+    def __post_init__(self) -> None:
+        if any(self.fields.keys() - part.fingerprints.keys() for part in self.splits):
+            raise SchemaError(f"Wanted a fingerprint of each field of {self.view} in each split. Found: not all")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,62 +109,4 @@ class SplitManifest:
         """Read a manifest; messages name its ``place``. Raises `FormatVersionError` if its format is newer,
         `SchemaError` if it is none.
         """
-        return parsed(text, cls._read, what="split manifest", place=place, newest=FORMAT)
-
-    @classmethod
-    def _read(cls, found: dict[str, Any]) -> "SplitManifest":
-        return cls(
-            data_table=found["data_table"],
-            metadata_table=found["metadata_table"],
-            columns=Columns(**found["columns"]),
-            label_type=found["label_type"],
-            num_classes=found["num_classes"],
-            class_names={int(label): name for label, name in found["class_names"].items()},
-            seed=found["seed"],
-            options=found["options"],
-            splits=tuple(_part(part) for part in found["splits"]),
-            created=found["created"],
-            code_version=found["code_version"],
-            has_position=found.get("has_position", True),
-            warnings=tuple(found.get("warnings", ())),
-            features=tuple(found.get("features", ())),
-            label_view=found.get("label_view"),
-            expires=found.get("expires"),
-            as_of=found.get("as_of"),
-            sequence=found.get("sequence"),
-            unfinished=tuple(found.get("unfinished", ())),
-            stored_features=tuple(map(_stored_feature, found.get("stored_features", ()))),
-            groups=_groups(found.get("groups")),
-            format=found["format"],
-        )
-
-
-def _groups(found: Mapping[str, Any] | None) -> StoredGroups | None:
-    if found is None:
-        return None
-    files = tuple(tuple(map(SplitFile.read, of_split)) for of_split in found["splits"])
-    return StoredGroups(column=found["column"], kind=found["kind"], splits=files)
-
-
-def _part(found: Mapping[str, Any]) -> SplitPart:
-    return SplitPart(
-        index=found["index"],
-        rows=check_count(found["rows"]),
-        counts={int(label): rows for label, rows in found["counts"].items()},
-        fingerprint=check_digest(found["fingerprint"]),
-        files=tuple(map(SplitFile.read, found["files"])),
-    )
-
-
-def _stored_feature(found: Mapping[str, Any]) -> StoredFeature:
-    return StoredFeature(
-        view=str(ViewName.parse(found["view"])),
-        fields={name: check_field_type(kind) for name, kind in found["fields"].items()},
-        splits=tuple(
-            FeaturePart(
-                fingerprints={name: check_digest(part["fingerprints"][name]) for name in found["fields"]},
-                files=tuple(map(SplitFile.read, part["files"])),
-            )
-            for part in found["splits"]
-        ),
-    )
+        return parsed(text, reader(cls), what="split manifest", place=place, newest=FORMAT)

@@ -3,11 +3,10 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
-from schemas.features import ViewName, check_field_type
+from schemas.features import FieldType, ViewTitle
 from schemas.manifest import SplitFile
-from schemas.parsing import check_count, parsed
+from schemas.parsing import Count, parsed, reader
 
 FORMAT = 1
 NAME = "_features.json"
@@ -19,9 +18,9 @@ class OfflineView:
     number of images that have values.
     """
 
-    view: str
-    fields: Mapping[str, str]
-    rows: int
+    view: ViewTitle
+    fields: Mapping[str, FieldType]
+    rows: Count
     files: tuple[SplitFile, ...]
 
 
@@ -42,22 +41,4 @@ class OfflineManifest:
     @classmethod
     def from_json(cls, text: str, *, place: str) -> "OfflineManifest":
         """Read a manifest; error messages name ``place``. Raises `FormatVersionError`, `SchemaError`."""
-        return parsed(text, cls._read, what="manifest of features", place=place, newest=FORMAT)
-
-    @classmethod
-    def _read(cls, found: dict[str, Any]) -> "OfflineManifest":
-        return cls(
-            metadata_table=found["metadata_table"],
-            views=tuple(
-                OfflineView(
-                    view=str(ViewName.parse(one["view"])),
-                    fields={name: check_field_type(kind) for name, kind in one["fields"].items()},
-                    rows=check_count(one["rows"]),
-                    files=tuple(map(SplitFile.read, one["files"])),
-                )
-                for one in found["views"]
-            ),
-            created=found["created"],
-            code_version=found["code_version"],
-            format=found["format"],
-        )
+        return parsed(text, reader(cls), what="manifest of features", place=place, newest=FORMAT)

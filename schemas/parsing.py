@@ -2,8 +2,11 @@
 
 import json
 import re
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from functools import partial
+from types import NoneType
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 from schemas.errors import FormatVersionError, SchemaError
 
@@ -38,6 +41,31 @@ def parsed(text: str, read: Callable[[dict[str, Any]], T], *, what: str, place: 
         raise SchemaError(f"Wanted a valid {what} at {place}. Found: a damaged one ({error!r})") from None
 
 
+def reader(kind: type[T]) -> Callable[[dict[str, Any]], T]:
+    """A function that makes a dataclass from a JSON object, by the types of its fields."""
+    return partial(_made, kind)
+
+
+def _made(kind: Any, found: Any) -> Any:
+    """A value of a type from what JSON has of it. A function in `Annotated` checks or converts it; keys of JSON that
+    are no fields are ignored.
+    """
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return inner[1](_made(inner[0], found))
+    if NoneType in inner:
+        return None if found is None else _made(inner[0], found)
+    if origin is tuple:
+        return tuple(_made(inner[0], one) for one in found)
+    if origin is Mapping:
+        return {int(key) if inner[0] is int else key: _made(inner[1], value) for key, value in found.items()}
+    if isinstance(kind, type) and is_dataclass(kind):
+        given = {**found}
+        names = {one.name: one.type for one in fields(kind) if one.name in given or one.default is MISSING}
+        return kind(**{name: _made(of_field, given[name]) for name, of_field in names.items()})
+    return found
+
+
 def check_digest(text: object, digits: int = 64) -> str:
     """Return a fingerprint or checksum of so many hexadecimal digits, which caches use as a file name. Raises
     `SchemaError` for any other value.
@@ -52,6 +80,11 @@ def check_count(number: object) -> int:
     if not isinstance(number, int) or isinstance(number, bool) or number < 0:
         raise SchemaError(f"Wanted a count of 0 or more. Found: {str(number)[:100]!r}")
     return number
+
+
+# Fields of manifests that are checked when a manifest is read.
+Digest = Annotated[str, check_digest]
+Count = Annotated[int, check_count]
 
 
 def parse_ttl(text: str) -> int:

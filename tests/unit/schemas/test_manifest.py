@@ -60,9 +60,14 @@ BAD_PATHS = [
 ]
 
 
-def split(*, file: dict[str, Any] | None = None, **changes: Any) -> str:
+def split(*, file: dict[str, Any] | None = None, stored: Any = None, prints: Any = None, **changes: Any) -> str:
     part = {"index": 0, "rows": 1, "counts": {"0": 1}, "fingerprint": FINGERPRINT, "files": [FILE | (file or {})]}
-    return json.dumps({**TABLES, **CLASSES, "splits": [part | changes]})
+    views = (
+        []
+        if stored is None
+        else [{"view": "a@v1", "fields": stored, "splits": [{"fingerprints": prints, "files": []}]}]
+    )
+    return json.dumps({**TABLES, **CLASSES, "splits": [part | changes], "stored_features": views})
 
 
 def cache(*, file: dict[str, Any] | None = None, **changes: Any) -> str:
@@ -111,12 +116,14 @@ def test_paths_stay_in_the_folder_of_the_manifest(path: str) -> None:
             ShardManifest.from_json(shards(shard={"name": path}), place="HERE")
 
 
-def test_counts_are_whole_and_not_negative() -> None:
+def test_counts_are_whole_and_not_negative_and_stored_fields_are_complete() -> None:
     made: list[tuple[Any, str]] = [
         *((SplitManifest, split(rows=count)) for count in (-1, "1", 1.5, None, True)),
         *((CacheManifest, cache(file={"rows": count})) for count in (-1, "1")),
         *((ShardManifest, shards(shard={"pieces": [[1, count, PIECE[2]]]})) for count in (-1, "2048")),
         *((DatasetVersion, version(number=number)) for number in (0, -1, "1")),
+        (SplitManifest, split(stored={"a": "int"}, prints={})),  # a field without a fingerprint
+        (SplitManifest, split(stored={"a": "integer"}, prints={"a": FINGERPRINT})),
     ]
     for kind, text in made:
         with pytest.raises(SchemaError, match=r"at HERE\. Found: a damaged one\."):
