@@ -33,48 +33,25 @@ _IMAGES = {
     "tiff": "image/tiff",
 }
 _SHARD_IMAGES = _IMAGES | {"jp2": "image/jp2", "ppm": "image/x-portable-pixmap"}
+_TERMS = """
+    arrayShape citeAs column containedIn equivalentProperty extract field fileObject fileProperty fileSet format
+    includes isArray isLiveDataset jsonPath key md5 parentField path recordSet references regex repeated replace
+    samplingRate separator source subField transform
+"""
 _CONTEXT = {
+    **{name: f"cr:{name}" for name in _TERMS.split()},
     "@language": "en",
     "@vocab": "https://schema.org/",
-    "arrayShape": "cr:arrayShape",
-    "citeAs": "cr:citeAs",
-    "column": "cr:column",
     "conformsTo": "dct:conformsTo",
-    "containedIn": "cr:containedIn",
     "cr": "http://mlcommons.org/croissant/",
     "data": {"@id": "cr:data", "@type": "@json"},
     "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
     "dct": "http://purl.org/dc/terms/",
     "description": {"@container": "@language"},
-    "equivalentProperty": "cr:equivalentProperty",
     "examples": {"@id": "cr:examples", "@type": "@json"},
-    "extract": "cr:extract",
-    "field": "cr:field",
-    "fileObject": "cr:fileObject",
-    "fileProperty": "cr:fileProperty",
-    "fileSet": "cr:fileSet",
-    "format": "cr:format",
-    "includes": "cr:includes",
-    "isArray": "cr:isArray",
-    "isLiveDataset": "cr:isLiveDataset",
-    "jsonPath": "cr:jsonPath",
-    "key": "cr:key",
-    "md5": "cr:md5",
     "name": {"@container": "@language"},
-    "parentField": "cr:parentField",
-    "path": "cr:path",
     "rai": "http://mlcommons.org/croissant/RAI/",
-    "recordSet": "cr:recordSet",
-    "references": "cr:references",
-    "regex": "cr:regex",
-    "repeated": "cr:repeated",
-    "replace": "cr:replace",
-    "samplingRate": "cr:samplingRate",
     "sc": "https://schema.org/",
-    "separator": "cr:separator",
-    "source": "cr:source",
-    "subField": "cr:subField",
-    "transform": "cr:transform",
 }
 
 Node = dict[str, Any]
@@ -240,7 +217,7 @@ def _dataset(
     record_sets: list[Node],
 ) -> Node:
     found: Node = {
-        "@context": _CONTEXT,
+        "@context": dict(sorted(_CONTEXT.items())),
         "@type": "sc:Dataset",
         "conformsTo": "http://mlcommons.org/croissant/1.1",
         "name": name,
