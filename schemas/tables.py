@@ -157,29 +157,9 @@ def create_metadata(table: TableName, columns: Columns, *, label_type: LabelType
     return _definition("metadata", table=table.quoted, id=columns.id, label=columns.label, labels=labels)
 
 
-def create_classes(keyspace: str) -> str:
-    """Return the statement that creates the table of class numbers unless it exists."""
-    return _definition("classes", table=TableName.parse(f"{keyspace}.classes").quoted)
-
-
-def create_quarantine(keyspace: str) -> str:
-    """Return the statement that creates the table of rejected files unless it exists."""
-    return _definition("quarantine", table=TableName.parse(f"{keyspace}.quarantine").quoted)
-
-
-def create_table_records(keyspace: str) -> str:
-    """Return the statement that creates the table of table records unless it exists."""
-    return _definition("tables", table=TableName.parse(f"{keyspace}.tables").quoted)
-
-
-def create_ingests(keyspace: str) -> str:
-    """Return the statement that creates the table of runs unless it exists."""
-    return _definition("ingests", table=TableName.parse(f"{keyspace}.ingests").quoted)
-
-
-def create_registry(keyspace: str) -> str:
-    """Return the statement that creates the table of registered objects unless it exists."""
-    return _definition("registry", table=TableName.parse(f"{keyspace}.registry").quoted)
+def create_shared(name: Literal["classes", "quarantine", "tables", "ingests", "registry"], keyspace: str) -> str:
+    """The statement that creates a table, of class numbers and so on, that all tables of a keyspace share."""
+    return _definition(name, table=TableName.parse(f"{keyspace}.{name}").quoted)
 
 
 def history_of(metadata: TableName) -> TableName:

@@ -20,7 +20,7 @@ from benchmarks.splits.sizes import Sizes
 from etl.cassandra.tables import uuid_text
 from imagestrata.devstack.servers.cassandra import Cassandra
 from schemas import Columns, TableName
-from schemas.tables import create_classes, create_data, create_metadata
+from schemas.tables import create_data, create_metadata, create_shared
 
 NUMBERS = (3,)
 KEYSPACE = "bench"
@@ -41,7 +41,7 @@ _FAST = {
 def rows_of_tables(fixture: SplitFixture, sizes: Sizes) -> dict[int, Row]:
     """Start a server, fill the tables, measure alternately, and end the server."""
     tell("server")
-    tables = [create_data(DATA, Columns()), create_metadata(METADATA, Columns()), create_classes(KEYSPACE)]
+    tables = [create_data(DATA, Columns()), create_metadata(METADATA, Columns()), create_shared("classes", KEYSPACE)]
     no_log = f"ALTER KEYSPACE {KEYSPACE} WITH durable_writes = false"
     with embedded(fixture.folder / "cassandra", KEYSPACE, no_log, *tables) as server:
         fixture.spark.conf.set("spark.cassandra.connection.host", ",".join(server.hosts))

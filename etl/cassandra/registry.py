@@ -14,7 +14,7 @@ from etl.cassandra.transactions import TransactionRetries
 from etl.errors import ConflictError
 from schemas import TableName
 from schemas.features import FeatureView
-from schemas.tables import create_registry
+from schemas.tables import create_shared
 
 FEATURE_VIEW, LABEL_VIEW, FEATURE_SERVICE = "feature view", "label view", "feature service"
 DATASET, SPLIT, SHARD_SET, MODEL = "dataset", "split", "shard set", "model"
@@ -51,7 +51,7 @@ def label_views_of(metadata: TableName) -> str:
 def create(control: Control, *, keyspace: str) -> None:
     """Create the registry of a keyspace unless it exists."""
     if control.columns(_table(keyspace)) is None:
-        control.define(create_registry(keyspace))
+        control.define(create_shared("registry", keyspace))
 
 
 def entries(control: Control, *, keyspace: str, kind: str, name: str | None = None) -> list[Entry]:

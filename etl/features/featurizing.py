@@ -40,7 +40,7 @@ from etl.writing.publication import Publication
 from schemas import TableName
 from schemas.feature_sources import Onnx, Sql
 from schemas.features import FeatureView, cql_type
-from schemas.tables import create_feature_values, create_quarantine
+from schemas.tables import create_feature_values, create_shared
 
 log = logging.getLogger("imagestrata.featurize")
 
@@ -167,7 +167,7 @@ def create_views(control: Control, views: Sequence[FeatureView], *, plan: Featur
     registry.create(control, keyspace=keyspace)
     create_sequence(control, keyspace=keyspace)
     if control.columns(TableName(keyspace, "quarantine")) is None:
-        control.define(create_quarantine(keyspace))
+        control.define(create_shared("quarantine", keyspace))
     for view in views:
         registry.register_view(control, view, keyspace=keyspace)
         if view.is_on_demand:

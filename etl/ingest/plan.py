@@ -12,12 +12,9 @@ from schemas.names import hidden_character
 from schemas.tables import (
     LabelType,
     Replication,
-    create_classes,
     create_data,
-    create_ingests,
     create_metadata,
-    create_quarantine,
-    create_table_records,
+    create_shared,
     defined_columns,
 )
 
@@ -198,8 +195,8 @@ class Tables:
         """The tables of records and of runs, each with the statement that creates it."""
         keyspace = self.metadata.keyspace
         return {
-            TableName(keyspace, "tables"): create_table_records(keyspace),
-            TableName(keyspace, "ingests"): create_ingests(keyspace),
+            TableName(keyspace, "tables"): create_shared("tables", keyspace),
+            TableName(keyspace, "ingests"): create_shared("ingests", keyspace),
         }
 
     @property
@@ -208,7 +205,7 @@ class Tables:
         return {
             self.data: create_data(self.data, self.columns, label_type=self.label_type),
             self.metadata: create_metadata(self.metadata, self.columns, label_type=self.label_type),
-            self.classes: create_classes(self.metadata.keyspace),
-            self.quarantine: create_quarantine(self.metadata.keyspace),
+            self.classes: create_shared("classes", self.metadata.keyspace),
+            self.quarantine: create_shared("quarantine", self.metadata.keyspace),
             **self.records,
         }

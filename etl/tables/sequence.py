@@ -17,7 +17,7 @@ from etl.errors import EtlError
 from etl.tables.runs import FINISHED, STARTED, new_ingest_id
 from etl.tables.write_times import latest_write
 from schemas import TableName
-from schemas.tables import create_ingests
+from schemas.tables import create_shared
 
 SPAN = 100_000
 """The number of microseconds that belong to a run. No run is shorter, and two runs never share one."""
@@ -155,7 +155,7 @@ def has_runs(control: Control, table: TableName) -> bool:
 
 def create_sequence(control: Control, *, keyspace: str) -> None:
     """Create the table ``ingests`` of a keyspace, or add the columns that it lacks."""
-    control.create_table(TableName(keyspace, "ingests"), create_ingests(keyspace))
+    control.create_table(TableName(keyspace, "ingests"), create_shared("ingests", keyspace))
 
 
 def _utc(time: int) -> str:

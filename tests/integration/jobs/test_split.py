@@ -24,7 +24,7 @@ from formats import open_split
 from imagestrata.devstack.servers.cassandra import Cassandra
 from jobs.split import explain, parse_args, run
 from schemas import Columns, TableName, image_id
-from schemas.tables import Replication, create_classes, create_data, create_keyspace, create_metadata
+from schemas.tables import Replication, create_data, create_keyspace, create_metadata, create_shared
 from tests.support.services import fresh_name
 from tests.support.tables import fill
 
@@ -137,7 +137,7 @@ def test_columns_missing_from_the_tables_are_refused(spark: SparkSession, made: 
 def test_the_class_list_names_classes_without_images_too(spark: SparkSession, keyspace: str, tmp_path: Path) -> None:
     fill(spark, keyspace, columns=Columns(), labels=[0, 0, 1, 1])
     with Control.from_spark(spark) as control:
-        control.define(create_classes(keyspace))
+        control.define(create_shared("classes", keyspace))
         for number, name in enumerate(["ant", "bee", "cat"]):
             insert = f'INSERT INTO "{keyspace}"."classes" (dataset, name, label) VALUES (?, ?, ?)'
             control.execute(insert, (keyspace, name, number))

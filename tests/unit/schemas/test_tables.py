@@ -10,12 +10,11 @@ from schemas import Columns, IdentifierError, TableName, image_id
 from schemas.identity import VECTORS
 from schemas.tables import (
     Replication,
-    create_classes,
     create_data,
     create_history,
     create_keyspace,
     create_metadata,
-    create_quarantine,
+    create_shared,
     defined_columns,
     history_of,
 )
@@ -106,8 +105,13 @@ def test_table_definitions_have_the_documented_columns() -> None:
     assert list(metadata)[:3] == ["patch_id", "y", "or_label"]
     assert metadata["sha256"] == "blob"
     assert metadata["ingest_id"] == "timeuuid"
-    assert defined_columns(create_classes("ks")) == {"dataset": "text", "name": "text", "label": "int", "total": "int"}
-    assert list(defined_columns(create_quarantine("ks"))) == ["ingest_id", "path", "stage", "reason", "bytes"]
+    assert defined_columns(create_shared("classes", "ks")) == {
+        "dataset": "text",
+        "name": "text",
+        "label": "int",
+        "total": "int",
+    }
+    assert list(defined_columns(create_shared("quarantine", "ks"))) == ["ingest_id", "path", "stage", "reason", "bytes"]
 
 
 def test_a_keyspace_is_created_with_its_replication() -> None:

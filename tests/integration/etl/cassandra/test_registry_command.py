@@ -19,11 +19,10 @@ from imagestrata.cli import main
 from schemas import Columns, TableName
 from schemas.tables import (
     Replication,
-    create_classes,
     create_feature_values,
     create_keyspace,
     create_metadata,
-    create_table_records,
+    create_shared,
 )
 from tests.support.feature_functions import __name__ as functions
 from tests.support.services import fresh_name
@@ -63,7 +62,11 @@ def metadata(control: Control) -> TableName:
     keyspace = fresh_name("registry")
     metadata, data = TableName(keyspace, "metadata"), TableName(keyspace, "data")
     control.define(create_keyspace(keyspace, Replication.parse("1")))
-    for statement in (create_metadata(metadata, Columns()), create_table_records(keyspace), create_classes(keyspace)):
+    for statement in (
+        create_metadata(metadata, Columns()),
+        create_shared("tables", keyspace),
+        create_shared("classes", keyspace),
+    ):
         control.define(statement)
     create_sequence(control, keyspace=keyspace)
     record = TableRecord(metadata_table=metadata, data_table=data, dataset="digits", label_type="int", numbering="name")

@@ -9,7 +9,7 @@ from etl.cassandra.cluster import Cluster
 from etl.cassandra.control import Control
 from etl.tables.class_numbers import class_names, take_numbers
 from imagestrata.devstack.servers.cassandra import Cassandra
-from schemas.tables import Replication, create_classes, create_keyspace
+from schemas.tables import Replication, create_keyspace, create_shared
 from tests.support.services import fresh_name
 
 KEYSPACE = fresh_name("numbers")
@@ -20,7 +20,7 @@ def cluster(cassandra: Cassandra) -> Cluster:
     cluster = Cluster(tuple(cassandra.hosts), cassandra.port)
     with Control(cluster) as control:
         control.define(create_keyspace(KEYSPACE, Replication.parse("1", datacenter=control.datacenter)))
-        control.define(create_classes(KEYSPACE))
+        control.define(create_shared("classes", KEYSPACE))
     return cluster
 
 

@@ -22,7 +22,7 @@ from etl.tables.sequence import SPAN, Run, has_runs, take_run
 from etl.tables.table_records import TableRecord, check_pair, claim_tables, read_records
 from imagestrata.devstack.servers.cassandra import Cassandra
 from schemas import Columns, TableName
-from schemas.tables import Replication, create_classes, create_keyspace, create_metadata
+from schemas.tables import Replication, create_keyspace, create_metadata, create_shared
 from tests.support.services import fresh_name
 
 KEYSPACE = fresh_name("records")
@@ -40,7 +40,7 @@ def cluster(cassandra: Cassandra) -> Cluster:
     cluster = Cluster(tuple(cassandra.hosts), cassandra.port)
     with Control(cluster) as control:
         control.define(create_keyspace(KEYSPACE, Replication.parse("1", datacenter=control.datacenter)))
-        control.define(create_classes(KEYSPACE))
+        control.define(create_shared("classes", KEYSPACE))
         create_records(control, tables=Tables(RECORD.data_table, RECORD.metadata_table, Columns(), "int"))
         for name in ("metadata", "m2", "raced"):
             control.define(create_metadata(TableName(KEYSPACE, name), Columns()))

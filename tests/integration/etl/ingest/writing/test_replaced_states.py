@@ -23,7 +23,7 @@ from schemas.tables import (
     create_history,
     create_keyspace,
     create_metadata,
-    create_quarantine,
+    create_shared,
     history_of,
 )
 
@@ -37,7 +37,7 @@ def test_a_replaced_state_is_in_the_history_once(control: Control, keyspace: str
     control.define(create_data(data, Columns(), label_type=label_type))
     control.define(create_metadata(metadata, Columns(), label_type=label_type))
     control.define(create_history(metadata))
-    control.define(create_quarantine(keyspace))
+    control.define(create_shared("quarantine", keyspace))
     old, image = new_ingest_id(), image_id(keyspace, b"", b"a.png")
     entry = Entry(image.bytes, b"", b"a.png", "cat", None, b"/a.png", None, 5)
 
