@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from etl.frames import fetched, kept, small_table
 from etl.splits.dealing.group_quotas import Groups, assign_groups
-from etl.splits.dealing.methods import Dealt, of_labels, shared_only, used_rows, whole
+from etl.splits.dealing.methods import Dealt, shared_only, used_rows, whole
 from etl.splits.dealing.shares import Shares
 from etl.splits.dealing.survey import stratum_numbers, with_strata
 from etl.splits.group_rows import (
@@ -85,7 +85,7 @@ def _wanted(shares: Shares, *, by: Mapping[str, str], is_multi: bool) -> dict[in
     """The wanted images by stratum number, for each split; only of strata with images that are used."""
     matrix = shares.quotas.astype(np.float64)
     if is_multi:
-        found = {**of_labels(shares, matrix, is_multi=True), EVERY_IMAGE: matrix.sum(axis=0).tolist()}
+        found = {**shares.by_class(matrix, is_multi=True), EVERY_IMAGE: matrix.sum(axis=0).tolist()}
     else:
         found = dict(zip(stratum_numbers(shares.strata, by=by), matrix.tolist(), strict=True))
     return {number: row for number, row in found.items() if any(row)}
@@ -144,7 +144,7 @@ def _dealt(rows: DataFrame, shares: Shares, got: Mapping[int, Sequence[int]], *,
     else:
         matrix = np.array([got.get(number, none) for number in stratum_numbers(shares.strata, by=by)], dtype=np.int64)
         sizes = matrix.sum(axis=0).tolist()
-        counts = whole(of_labels(shares, matrix, is_multi=False))
+        counts = whole(shares.by_class(matrix))
     off = max(abs(size - ideal) for size, ideal in zip(sizes, planned.ideal_sizes, strict=True))
     worst = max(
         (abs(n - ideal) for c, row in counts.items() for n, ideal in zip(row, planned.ideals[c], strict=True)),

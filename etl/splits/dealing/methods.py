@@ -4,14 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from etl.frames import fetched, small_table
 from etl.splits.dealing.choice import choice_order
 from etl.splits.dealing.label_sets import LabelSets, stratify
-from etl.splits.dealing.shares import Shares, Stratum
+from etl.splits.dealing.shares import Shares
 from etl.splits.dealing.steps import deal, take_used
 from etl.splits.dealing.survey import stratum_numbers, with_strata
 from etl.splits.plan import LABELS, SplitPlan
@@ -43,16 +42,15 @@ class Dealt:
 def shared_only(rows: DataFrame, shares: Shares, *, by: Mapping[str, str]) -> Dealt:
     """The quotas, before rows have splits."""
     is_multi = LABELS in by.values()
+    images = np.array([[stratum.images] for stratum in shares.strata])
     return Dealt(
         rows=rows,
         sizes=shares.sizes,
         ideal_sizes=shares.ideals.sum(axis=0).tolist(),
         unused=sum(stratum.images for stratum in shares.strata) - sum(shares.sizes),
-        counts=whole(of_labels(shares, shares.quotas, is_multi=is_multi)),
-        ideals=of_labels(shares, shares.ideals, is_multi=is_multi),
-        images={
-            label: row[0] for label, row in whole(of_labels(shares, _images(shares.strata), is_multi=is_multi)).items()
-        },
+        counts=whole(shares.by_class(shares.quotas, is_multi=is_multi)),
+        ideals=shares.by_class(shares.ideals, is_multi=is_multi),
+        images={label: int(row[0]) for label, row in shares.by_class(images, is_multi=is_multi).items()},
         method="exact quotas by set of labels" if is_multi else f"exact quotas by {', '.join(by) or 'split'}",
         warnings=shares.warnings,
     )
@@ -95,25 +93,6 @@ def used_rows(spark: SparkSession, rows: DataFrame, shares: Shares, *, by: Mappi
 def whole(counts: Mapping[int, Sequence[float]]) -> dict[int, list[int]]:
     """Counts as integers, by class and split."""
     return {label: [int(number) for number in row] for label, row in counts.items()}
-
-
-def _images(strata: Sequence[Stratum]) -> NDArray[np.int64]:
-    return np.array([[stratum.images] for stratum in strata], dtype=np.int64)
-
-
-def of_labels(
-    shares: Shares, matrix: NDArray[np.float64] | NDArray[np.int64], *, is_multi: bool
-) -> dict[int, list[float]]:
-    """The rows of a matrix by stratum, summed by class. An image with several labels counts for each of them."""
-    if not is_multi:
-        return {label: row for label, row in shares.by_class(matrix).items() if label >= 0}
-    found: dict[int, list[float]] = {}
-    for stratum, row in zip(shares.strata, matrix.tolist(), strict=True):
-        labels = stratum.values[0]
-        assert isinstance(labels, tuple)
-        for label in labels:
-            found[label] = [a + b for a, b in zip(found.get(label, [0] * len(row)), row, strict=True)]
-    return dict(sorted(found.items()))
 
 
 def deal_one_by_one(

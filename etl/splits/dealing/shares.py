@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,12 +62,14 @@ class Shares:
         ratios = np.array([float(ratio / sum(self.ratios)) for ratio in self.ratios])
         return np.asarray(np.array(self.used, dtype=np.float64)[:, None] * ratios[None, :])
 
-    def by_class(self, matrix: NDArray[np.float64] | NDArray[np.int64]) -> dict[int, list[float]]:
-        """The rows of a matrix of strata and splits, summed by class, ascending."""
+    def by_class(self, matrix: NDArray[Any], *, is_multi: bool = False) -> dict[int, list[float]]:
+        """The rows of a matrix of strata, summed by class, ascending. An image with several labels counts for each."""
         found: dict[int, NDArray[np.float64]] = defaultdict(lambda: np.zeros(matrix.shape[1]))
         for stratum, row in zip(self.strata, matrix, strict=True):
-            found[stratum.label] = found[stratum.label] + row
-        return {label: found[label].tolist() for label in sorted(found)}
+            labels: Any = stratum.values[0] if is_multi else (stratum.label,)
+            for label in labels:
+                found[label] = found[label] + row
+        return {label: found[label].tolist() for label in sorted(found) if label >= 0}
 
     @property
     def sizes(self) -> list[int]:
