@@ -55,13 +55,8 @@ def used_images(
 
 def class_totals(counts: Sequence[int], weights: Sequence[Fraction]) -> list[int]:
     """The images used of each class: ``floor(w_c * min over w > 0 of n / w)``, the largest set with this balance. A
-    class of weight 0 is left out. Raises ValueError unless there is one weight per class, none is negative, and at
-    least one is positive.
+    class of weight 0 is left out.
     """
-    if len(weights) != len(counts):
-        raise ValueError(f"Wanted a weight for each of {len(counts)} classes. Found: {len(weights)}")
-    if any(weight < 0 for weight in weights) or not any(weights):
-        raise ValueError(f"Wanted weights of 0 or more, at least one above 0. Found: {[str(w) for w in weights]}")
     scale = min(count / weight for count, weight in zip(counts, weights, strict=True) if weight)
     return [int(weight * scale) for weight in weights]
 

@@ -16,7 +16,7 @@ class PageFacts:
     ``fingerprints`` have one entry per split, like ``split_names``. ``classes`` has name, images by split, ideal by
     split and images in all, in any order; it is empty for images without classes. ``leaks`` has numbers by what they
     count, for each kind of leak; a kind without numbers was not checked. ``copies`` is the number of splits that an
-    image is in: the number of folds. Raises ValueError if the numbers of splits differ.
+    image is in: the number of folds.
     """
 
     title: str
@@ -29,13 +29,6 @@ class PageFacts:
     leaks: Mapping[str, Mapping[str, int]]
     warnings: Sequence[str]
     copies: int = 1
-
-    def __post_init__(self) -> None:
-        splits = len(self.split_names)
-        found = {len(self.rows), len(self.ideal_rows), len(self.fingerprints)}
-        found |= {len(by_split) for _, images, ideal, _ in self.classes for by_split in (images, ideal)}
-        if wrong := found - {splits}:
-            raise ValueError(f"Wanted each number for {splits} splits. Found: one for {min(wrong)}.")
 
 
 def render(facts: PageFacts) -> str:

@@ -255,13 +255,6 @@ def test_pages_stay_small(classes: int, splits: int, most: int) -> None:
     assert len(render(zipf(classes, splits=splits)).encode()) < most
 
 
-def test_facts_with_a_wrong_number_of_splits_are_refused() -> None:
-    with pytest.raises(ValueError, match="Wanted each number for 2 splits"):
-        replace(PETS, rows=[1])
-    with pytest.raises(ValueError, match="Found: one for 3"):
-        replace(PETS, classes=[("cat", (1, 1), (1.0, 1.0, 1.0), 2)])
-
-
 @settings(max_examples=30, deadline=None)
 @given(data=st.data(), splits=st.integers(1, 4), classes=st.integers(0, 70), copies=st.integers(1, 3))
 def test_any_numbers_give_a_valid_page(data: st.DataObject, splits: int, classes: int, copies: int) -> None:

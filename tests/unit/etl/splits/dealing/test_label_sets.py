@@ -335,25 +335,3 @@ def test_label_numbers_may_have_gaps() -> None:
     dense, gaps = (stratify(sets_of(found), sizes, seed=3) for found in (rows, apart))
     assert dense.tolist() == gaps.tolist()
     assert list(label_deviations(sets_of(apart), gaps, sizes)) == [label**2 * 10**12 for label in range(8)]
-
-
-@pytest.mark.parametrize("sizes", [[2, 2], [4, -1], [], [1, 1]])
-def test_sizes_that_do_not_sum_to_the_images_are_refused(sizes: list[int]) -> None:
-    with pytest.raises(ValueError, match="Wanted sizes of 0 or more that sum to the 3 images"):
-        stratify(sets_of([[1], [1], []]), sizes, seed=0)
-
-
-def test_an_order_with_ties_is_refused() -> None:
-    with pytest.raises(ValueError, match="Wanted an order without ties"):
-        stratify(sets_of([[1], [2], []], [5, 8, 5]), [2, 1], seed=0)
-
-
-def test_a_repeated_label_in_an_image_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"Wanted each label once per image\. Found: 9 twice in image 1"):
-        stratify(sets_of([[9], [9, 4, 9]]), [1, 1], seed=0)
-
-
-@pytest.mark.parametrize("starts", [[0, 1], [0, 1, 3], [1, 1, 2], [0, 2, 1, 2], [0, 3, 2], []])
-def test_invalid_starts_are_refused(starts: list[int]) -> None:
-    with pytest.raises(ValueError, match="Wanted 3 starts that ascend from 0 to 2"):
-        LabelSets(np.array(starts, dtype=np.int64), np.array([1, 2]), np.array([0, 1]))
