@@ -37,14 +37,16 @@ def pictures_in_rows(spark: SparkSession) -> Iterator[None]:
 
 
 @contextmanager
-def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
-    """Change a Spark setting for a block."""
-    before = spark.conf.get(name)
-    spark.conf.set(name, value)
+def setting(spark: SparkSession, name: str, value: str | None) -> Iterator[None]:
+    """Change a Spark setting for a block; None leaves it as it is."""
+    before = spark.conf.get(name, None)
+    if value is not None:
+        spark.conf.set(name, value)
     try:
         yield
     finally:
-        spark.conf.set(name, str(before))
+        if value is not None:
+            spark.conf.unset(name) if before is None else spark.conf.set(name, before)
 
 
 @contextmanager

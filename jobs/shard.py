@@ -100,11 +100,12 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[ShardPlan, argparse.N
 def run(spark: "SparkSession", *, plan: ShardPlan) -> "ShardReport":
     """Write and register WebDataset shards. Raises `EtlError`, `FormatsError`; then nothing was published."""
     from etl.catalog.products import register_output
-    from etl.secrets import driver_storage
+    from etl.frames import setting
+    from etl.secrets import PROPERTIES, driver_storage
     from etl.shards import sharding
 
-    with sharding.s3_endpoint(spark, plan.endpoint):
-        report = sharding.run(spark, plan=plan)
+    report = sharding.run(spark, plan=plan)
+    with setting(spark, PROPERTIES["endpoint"], plan.endpoint):
         register_output(spark, driver_storage(spark, plan.out), report.out)
     return report
 

@@ -115,7 +115,7 @@ def _of_tables(spark: SparkSession, split: ChosenSplit | None, plan: ShardPlan, 
     data, metadata, columns = plan.data_table, plan.metadata_table, plan.columns
     if split is not None:
         data, metadata = data or split.data_table, metadata or split.metadata_table
-        columns = split.columns if columns == Columns() else columns
+        columns = split.manifest.columns if columns == Columns() else columns
     assert data is not None
     assert metadata is not None
     with Control.from_spark(spark) as control:
@@ -163,12 +163,12 @@ def _in_order(images: Images, *, seed: int, keep: Keep) -> Images:
 
 def _chosen(spark: SparkSession, images: Images, split: ChosenSplit, *, keep: Keep) -> Images:
     """The images of a split, in its order and with its class numbers."""
-    rows = len(split.rows)
+    rows, manifest = len(split.rows), split.manifest
     chosen = keep(split.frame(spark))
 
     def ordered(frame: DataFrame) -> DataFrame:
         joined = frame.join(chosen, on="id", how="inner").withColumn("order", position_order(rows))
-        return _selected(joined.withColumn("label", F.col("split_label")) if split.label_type == "int" else joined)
+        return _selected(joined.withColumn("label", F.col("split_label")) if manifest.label_type == "int" else joined)
 
     bare = keep(ordered(images.bare))
     if (found := bare.count()) != rows:
@@ -176,8 +176,8 @@ def _chosen(spark: SparkSession, images: Images, split: ChosenSplit, *, keep: Ke
             f"Wanted the {rows:,} images of {split.address} in {images.source}. Found: {found:,} of them. "
             "Was the split made from these images, and from this --dataset?"
         )
-    names = split.class_names
-    if not names and split.label_type == "int":  # a dictionary, whose numbers may differ
+    names = manifest.class_names
+    if not names and manifest.label_type == "int":  # a dictionary, whose numbers may differ
         named = bare.where("or_label IS NOT NULL").groupBy("label").agg(F.min("or_label").alias("name"))
         names = {row.label: row.name for row in named.collect()}
     return replace(

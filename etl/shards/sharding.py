@@ -4,8 +4,7 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,7 +16,7 @@ from pyspark.sql import functions as F
 
 from etl.cassandra.control import Control
 from etl.errors import EtlError, SourceError
-from etl.frames import fetched, kept, persisted, pictures_in_rows, small_table
+from etl.frames import fetched, kept, persisted, pictures_in_rows, setting, small_table
 from etl.ingest.writing.preparation import Preparation
 from etl.ingest.writing.progress import Counters, collect_watched
 from etl.ingest.writing.tasks import task_count
@@ -30,7 +29,7 @@ from etl.shards.plan import ShardPlan
 from etl.shards.reading import THREADS
 from etl.shards.report import ShardReport
 from etl.shards.rows import MADE
-from etl.shards.tasks import MEASURES, RESULTS, ShardOrder, measure, shard_of, write_listed, write_made
+from etl.shards.tasks import MEASURES, RESULTS, ShardOrder, measure, shard_of, write_shards
 from etl.sources.entries import text
 from etl.splits.lookups import check_pictures, draw_ids
 from etl.workers import map_batches
@@ -57,7 +56,7 @@ def run(spark: SparkSession, *, plan: ShardPlan) -> ShardReport:
     """
     started = time.monotonic()
     with ExitStack() as stack:
-        stack.enter_context(s3_endpoint(spark, plan.endpoint))
+        stack.enter_context(setting(spark, PROPERTIES["endpoint"], plan.endpoint))
         stack.enter_context(secrets_on_executors(spark))
         output = ShardOutput.open(spark, plan=plan)
         log.info("list %s", plan.source.name if plan.source else plan.split or plan.metadata_table)
@@ -79,7 +78,8 @@ def run(spark: SparkSession, *, plan: ShardPlan) -> ShardReport:
         made = _made(images, bare, plan=plan, rows=len(measured), stack=stack)
         if made is not None:
             measured = fetched(made.select("order", "size"))
-        packing = _pack(measured, bare if made is None else made, plan=plan, source=images.source)
+        samples = bare if made is None else made
+        packing = _pack(measured, samples, plan=plan, source=images.source)
         log.info("write %s into %s", counted(len(measured), "image"), counted(len(packing), "shard"))
         order = ShardOrder(
             address=plan.out,
@@ -89,11 +89,11 @@ def run(spark: SparkSession, *, plan: ShardPlan) -> ShardReport:
             check=plan.check,
             pictures=images.pictures,
             resume=plan.resume,
+            is_made=made is not None,
             published=output.digests,
             counters=Counters(spark.sparkContext),
         )
-        shards, counts, rejected = _write(bare if made is None else made, order=order, packing=packing, plan=plan,
-                                          is_made=made is not None)  # fmt: skip
+        shards, counts, rejected = _write(samples, order=order, packing=packing, plan=plan)
         content = {
             "label_type": images.label_type,
             "class_names": images.class_names,
@@ -109,21 +109,6 @@ def run(spark: SparkSession, *, plan: ShardPlan) -> ShardReport:
             remarks=[*images.remarks, *remarks],
             seconds=time.monotonic() - started,
         )
-
-
-@contextmanager
-def s3_endpoint(spark: SparkSession, endpoint: str | None) -> Iterator[None]:
-    """Use this S3 endpoint inside the block, for the driver; without one, the configured endpoint stays."""
-    if endpoint is None:
-        yield
-        return
-    name = PROPERTIES["endpoint"]
-    before = spark.conf.get(name, None)
-    spark.conf.set(name, endpoint)
-    try:
-        yield
-    finally:
-        spark.conf.unset(name) if before is None else spark.conf.set(name, before)
 
 
 def _check_tables(spark: SparkSession, images: Images, *, rows: int) -> None:
@@ -188,13 +173,13 @@ def _pack(measured: pd.DataFrame, samples: DataFrame, *, plan: ShardPlan, source
 
 
 def _write(
-    samples: DataFrame, *, order: ShardOrder, packing: Packing, plan: ShardPlan, is_made: bool
+    samples: DataFrame, *, order: ShardOrder, packing: Packing, plan: ShardPlan
 ) -> tuple[list[Shard], Counter[int], list[dict[str, str]]]:
     """Write all shards; the shards in their order, images by class number, and what was left out."""
     spark = samples.sparkSession
     ranges = small_table(spark, packing.ranges, "bucket INT, low BIGINT, high BIGINT, shard INT, key INT")
     placed = samples.transform(add_shards, packing=packing, ranges=ranges)
-    results = map_batches(placed, task=partial(write_made if is_made else write_listed, order=order), schema=RESULTS)
+    results = map_batches(placed, task=partial(write_shards, order=order), schema=RESULTS)
     files = int(packing.firsts[-1])
     allowed = plan.tolerance.allowed(files)
     rows = collect_watched(

@@ -1,11 +1,10 @@
 """The images of two tables or of a split, for packing."""
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
+import pandas as pd
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -15,8 +14,8 @@ from etl.errors import TableError
 from etl.frames import from_pandas
 from etl.tables.earlier import THEN, EarlierMetadata
 from etl.tables.metadata_table import MetadataTable
-from formats import open_split
-from schemas import Columns, TableName
+from formats import SplitRows, open_split
+from schemas import SplitManifest, TableName
 from schemas.tables import LabelType
 
 _TEXT = ("or_split", "path", "or_label", "group_id")
@@ -24,14 +23,12 @@ _TEXT = ("or_split", "path", "or_label", "group_id")
 
 @dataclass(frozen=True, slots=True)
 class ChosenSplit:
-    """A split to pack: its ids and labels by position, as an Arrow table, and its properties."""
+    """A split to pack, with its rows."""
 
-    rows: pa.Table
-    label_type: str
-    class_names: Mapping[int, str]
+    rows: SplitRows
+    manifest: SplitManifest
     data_table: TableName
     metadata_table: TableName
-    columns: Columns
     fingerprint: str
     address: str
 
@@ -41,33 +38,19 @@ class ChosenSplit:
         split = open_split(address)
         manifest = split.manifest
         if index >= len(manifest.splits):
-            raise TableError(_no_index(address, index, len(manifest.splits)))
+            found = f"splits 0 to {len(manifest.splits) - 1}"
+            raise TableError(f"Wanted split {index} of {os.fspath(address)}. Found: {found}")
         rows = split.rows(index)
         if rows.labels is None:
             raise TableError(f"Wanted a split dictionary with labels at {address}. Found: one without")
-        arrow = pa.table(
-            {
-                "id": pa.Array.from_buffers(pa.binary(16), len(rows), [None, pa.py_buffer(rows.ids.tobytes())]).cast(
-                    "binary"
-                ),
-                "split_label": pa.array(rows.labels, pa.int32()),
-                "position": pa.array(np.arange(len(rows), dtype=np.int64)),
-            }
-        )
-        return cls(
-            arrow,
-            manifest.label_type,
-            manifest.class_names,
-            TableName.parse(manifest.data_table),
-            TableName.parse(manifest.metadata_table),
-            manifest.columns,
-            split.part(index).fingerprint,
-            split.address,
-        )
+        data, metadata = TableName.parse(manifest.data_table), TableName.parse(manifest.metadata_table)
+        return cls(rows, manifest, data, metadata, split.part(index).fingerprint, split.address)
 
     def frame(self, spark: SparkSession) -> DataFrame:
         """``id, split_label, position``."""
-        return from_pandas(spark, self.rows.to_pandas(), "id BINARY, split_label INT, position BIGINT")
+        ids = np.ascontiguousarray(self.rows.ids).view("V16").ravel().tolist()
+        rows = pd.DataFrame({"id": ids, "split_label": self.rows.labels, "position": np.arange(len(ids))})
+        return from_pandas(spark, rows, "id BINARY, split_label INT, position BIGINT")
 
 
 def table_entries(
@@ -104,7 +87,3 @@ def table_entries(
         (F.col(columns.label) if kind == "int" else null).cast("int").alias("label"),
         *([THEN] if earlier and earlier.states else []),
     )
-
-
-def _no_index(address: str, index: int, splits: int) -> str:
-    return f"Wanted split {index} of {os.fspath(address)}. Found: splits 0 to {splits - 1}"

@@ -2,10 +2,11 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import chain, groupby
+from typing import Any
 
 import pyarrow as pa
 
@@ -38,8 +39,9 @@ DONE = ".done"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardOrder:
-    """The parameters of a task that writes shards. ``firsts`` has the number of images before each shard. ``published``
-    has the SHA-256 of shards that the current manifest names, by name.
+    """The parameters of a task that writes shards. ``firsts`` has the number of images before each shard. ``is_made``
+    says that rows are those of `MADE`. ``published`` has the SHA-256 of shards that the current manifest names, by
+    name.
     """
 
     address: str
@@ -49,6 +51,7 @@ class ShardOrder:
     check: Check
     pictures: PictureTable | None = None
     resume: bool = False
+    is_made: bool = False
     published: Mapping[str, str] = field(default_factory=dict, repr=False)
     counters: Counters = field(repr=False)
 
@@ -64,29 +67,27 @@ def measure(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield batch_of(rows, arrow_schema(MEASURES))
 
 
-def write_listed(batches: Iterable[pa.RecordBatch], *, order: ShardOrder) -> Iterator[pa.RecordBatch]:
-    """Run the task: it takes rows of `SAMPLES` with ``shard``, in order, reads images, and yields rows of `RESULTS`."""
+def write_shards(batches: Iterable[pa.RecordBatch], *, order: ShardOrder) -> Iterator[pa.RecordBatch]:
+    """Run the task: it takes rows of `SAMPLES` or `MADE` with ``shard``, in order, and yields rows of `RESULTS`."""
     rows = (row for batch in batches for row in sharded(batch))
     for shard, group in groupby(rows, key=lambda row: row[0]):
-        labelled = (Labelled(label, Entry(*entry)) for _, _, label, *entry in group)
-        if order.pictures is not None:
-            packed = from_table(labelled, pictures=order.pictures, check=order.check)
-        else:
-            packed = from_files(labelled, label_type=order.label_type, check=order.check)
-        with closing(packed):  # type: ignore[type-var]  # both are generators
-            yield from _results(_write(shard, packed, order=order))
-        for _ in labelled:  # the rest, if the shard existed already
+        given = (row for _, *row in group)
+        with closing(_packed(given, order)) as packed:
+            if found := list(_write(shard, packed, order=order)):
+                yield batch_of(found, arrow_schema(RESULTS))
+        for _ in given:  # the rest, if the shard existed already
             pass
 
 
-def write_made(batches: Iterable[pa.RecordBatch], *, order: ShardOrder) -> Iterator[pa.RecordBatch]:
-    """Run the task: it takes rows of `MADE` with ``shard``, in order, and yields rows of `RESULTS`."""
-    rows = (row for batch in batches for row in sharded(batch))
-    for shard, group in groupby(rows, key=lambda row: row[0]):
-        packed = (packed_row(*row) for _, *row in group)
-        yield from _results(_write(shard, packed, order=order))
-        for _ in packed:
-            pass
+def _packed(rows: Iterator[list[Any]], order: ShardOrder) -> Generator[Packed, None, None]:
+    if order.is_made:
+        yield from (packed_row(*row) for row in rows)
+        return
+    labelled = (Labelled(label, Entry(*entry)) for _, label, *entry in rows)
+    if order.pictures is not None:
+        yield from from_table(labelled, pictures=order.pictures, check=order.check)
+    else:
+        yield from from_files(labelled, label_type=order.label_type, check=order.check)
 
 
 def _write(shard: int, packed: Iterator[Packed], *, order: ShardOrder) -> Iterator[tuple[str, str]]:
@@ -162,8 +163,3 @@ def shard_of(text: str) -> tuple[Shard, dict[int, int]]:
     found = json.loads(text)
     counts = {int(label): rows for label, rows in found.pop("counts").items()}
     return Shard(**{**found, "pieces": tuple(Piece(**one) for one in found["pieces"])}), counts
-
-
-def _results(rows: Iterator[tuple[str, str]]) -> Iterator[pa.RecordBatch]:
-    if found := list(rows):
-        yield batch_of(found, arrow_schema(RESULTS))

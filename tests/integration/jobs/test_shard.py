@@ -20,7 +20,7 @@ import etl.shards.sharding as job
 from etl.errors import EtlError
 from etl.ingest.plan import Tolerance
 from etl.pictures.plan import Recode
-from etl.shards.tasks import write_listed
+from etl.shards.tasks import write_shards
 from formats.stores.s3 import S3Access
 from formats.stores.storage import Storage
 from imagestrata.devstack.servers.s3 import S3
@@ -171,14 +171,14 @@ def fail_first(batches: Iterator[pa.RecordBatch], *, order: Any) -> Iterator[pa.
             yield batch.slice(0, 2)
             raise OSError("the machine is gone")
 
-    yield from write_listed(broken() if context.attemptNumber() == 0 else batches, order=order)
+    yield from write_shards(broken() if context.attemptNumber() == 0 else batches, order=order)
 
 
 def test_shards_do_not_depend_on_partitions_or_failed_tasks(
     spark: SparkSession, root: Path, folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = spark.conf.get("spark.sql.shuffle.partitions")
-    monkeypatch.setattr(job, "write_listed", fail_first)
+    monkeypatch.setattr(job, "write_shards", fail_first)
     try:
         spark.conf.set("spark.sql.shuffle.partitions", "1")
         job.run(spark, plan=plan(root, tmp_path / "out"))

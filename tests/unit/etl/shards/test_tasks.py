@@ -11,7 +11,7 @@ import pytest
 
 from etl.errors import EtlError
 from etl.ingest.writing.progress import Counters
-from etl.shards.tasks import MANIFEST, ShardOrder, shard_of, write_listed
+from etl.shards.tasks import MANIFEST, ShardOrder, shard_of, write_shards
 from etl.sources.entries import ARROW_ENTRIES
 from formats.errors import FormatsError
 from tests.support.pictures import texture
@@ -52,7 +52,7 @@ def order_for(out: Path, **options: Any) -> ShardOrder:
 def write(pictures: list[Path], out: Path, **options: Any) -> list[tuple[str, str]]:
     """Run a task over both shards; return its outcomes."""
     order = order_for(out, **options)
-    batches = write_listed([rows_of(pictures)], order=order)
+    batches = write_shards([rows_of(pictures)], order=order)
     return [(row["kind"], row["text"]) for batch in batches for row in batch.to_pylist()]
 
 
@@ -82,7 +82,7 @@ def test_a_failed_attempt_leaves_no_shard_and_the_next_one_writes_it(pictures: l
         raise OSError("the machine is gone")
 
     with pytest.raises((OSError, EtlError), match="the machine is gone"):
-        list(write_listed(broken(), order=order_for(tmp_path / "out")))
+        list(write_shards(broken(), order=order_for(tmp_path / "out")))
     assert not (tmp_path / "out").exists() or files(tmp_path / "out") == {}
     assert write(pictures, tmp_path / "out") == wanted
     assert files(tmp_path / "out") == files(tmp_path / "wanted")
@@ -139,7 +139,7 @@ def test_pictures_that_are_damaged_or_of_another_size_are_skipped_and_named(
         pictures[number].write_bytes(b"x" * pictures[number].stat().st_size)
     pictures[3].write_bytes(pictures[3].read_bytes()[:-1])
     pictures[5].unlink()
-    batches = list(write_listed([rows], order=order_for(tmp_path / "out", counters=counted)))
+    batches = list(write_shards([rows], order=order_for(tmp_path / "out", counters=counted)))
     results = [(row["kind"], json.loads(row["text"])) for batch in batches for row in batch.to_pylist()]
     rejected = {one["path"]: one["reason"] for kind, one in results if kind == "rejected"}
     assert sorted(rejected) == ["0.png", "1.png", "2.png", "3.png", "5.png"]
