@@ -131,6 +131,9 @@ def _of_tables(spark: SparkSession, split: ChosenSplit | None, plan: ShardPlan, 
         entries = table_entries(table, data=data, kind=kind, earlier=earlier)
         numbers = class_names(control, keyspace=metadata.keyspace, dataset=table.dataset)
         cluster = control.located
+    half: tuple[str, ...] = ()
+    if split is None:  # the images of a split must all be there
+        entries, half = table.without_half_deleted(entries)
     remarks: tuple[str, ...] = ()
     if earlier is not None:
         entries = keep(entries)
@@ -147,7 +150,7 @@ def _of_tables(spark: SparkSession, split: ChosenSplit | None, plan: ShardPlan, 
         pictures=PictureTable(cluster, data, columns, kind),
         metadata_table=metadata,
         as_of=None if earlier is None else earlier.sequence,
-        remarks=remarks,
+        remarks=(*half, *remarks),
     )
 
 

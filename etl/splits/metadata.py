@@ -32,7 +32,6 @@ from etl.tables.metadata_table import MetadataTable
 from etl.tables.runs import expiring, unfinished
 from etl.writing.publication import Kind, Publication
 from formats.origin import created
-from formats.sizes import counted
 from formats.splits.fingerprint import rows_fingerprint
 from formats.stores.storage import Storage
 from schemas import Columns, SchemaError, SplitFile, TableName
@@ -158,7 +157,7 @@ def _schema(storage: Storage, manifest: CacheManifest) -> StructType | None:
 class _Tables:
     """The tables of a plan, and what is read with their rows. ``has_label`` is whether the data table has labels,
     ``relabelled`` the versions of the label view that labels come from, ``unused`` the label views that the plan does
-    not use, ``half`` the images that are half deleted, and ``ttls`` the times to live of ingests.
+    not use, and ``ttls`` the times to live of ingests.
     """
 
     table: MetadataTable
@@ -171,7 +170,6 @@ class _Tables:
     relabelled: Sequence[FeatureView]
     unused: Sequence[FeatureView]
     views: Sequence[Fields]
-    half: DataFrame | None
     ttls: Mapping[str, int]
 
     @classmethod
@@ -211,7 +209,6 @@ class _Tables:
                 relabelled=versions_of(control, name, plan.label_view, until=until) if plan.label_view else (),
                 unused=() if plan.label_view else newest_label_views(control, name, until=until),
                 views=find_fields(control, name, names=asked, pinned=plan.features),
-                half=table.half_deleted(),
                 ttls=expiring(table.runs),
             )
 
@@ -272,12 +269,8 @@ class _Tables:
         """Copy rows to ``address`` if there is one, without images that are deleted or replaced; and warnings. Raises
         `TableError` for ids that occur twice, and if a run replaces or removes images in the meantime.
         """
-        told: tuple[str, ...] = ()
         earlier = self.earlier
-        if self.half is not None and (count := self.half.count()):
-            what = f"{counted(count, 'image')} recorded as deleted but still there"
-            told = (f"left out: {what}, because delete.py was interrupted. Run it again",)
-            rows = rows.join(self.half, on="id", how="left_anti")
+        rows, told = self.table.without_half_deleted(rows)
         if earlier is not None:
             if earlier.states is not None and address is not None:  # read the table once
                 rows = _copied(rows, f"{address}-then")

@@ -13,6 +13,7 @@ from etl.columns import column, ours
 from etl.frames import small_table
 from etl.tables.runs import STARTED, RecordedRun, recorded_runs, sequences_by_ingest
 from etl.tables.table_records import TableRecord, record_of
+from formats.sizes import counted
 from schemas import Columns, IdentifierError, TableName
 from schemas.tables import DELETED, PRUNED, LabelType, create_history, defined_columns, history_of
 
@@ -146,6 +147,14 @@ class MetadataTable:
         begun = any(run.kind == "delete" and run.state == STARTED for run in self.runs)
         removals = self.removals() if begun else None
         return None if removals is None else self._deleted(removals, how="inner")
+
+    def without_half_deleted(self, rows: DataFrame, /) -> tuple[DataFrame, tuple[str, ...]]:
+        """The rows of images that are not half deleted, and a warning if there are others. Runs Spark."""
+        half = self.half_deleted()
+        if half is None or not (count := half.count()):
+            return rows, ()
+        told = f"left out: {counted(count, 'image')} recorded as deleted but still there, because delete.py was "
+        return rows.join(half, on="id", how="left_anti"), (f"{told}interrupted. Run it again",)
 
     def _deleted(self, removals: DataFrame, *, how: str) -> DataFrame:
         since = F.coalesce("since", F.lit(0))

@@ -25,6 +25,8 @@ from etl.errors import ConflictError, SourceError, TableError
 from etl.ingest.plan import IngestPlan
 from etl.labels import relabelling
 from etl.labels.plan import RelabelPlan
+from etl.shards import sharding
+from etl.shards.plan import ShardPlan
 from etl.sources.plan import SourcePlan
 from etl.splits import splitting
 from etl.splits.plan import SplitPlan
@@ -160,7 +162,7 @@ def test_what_a_split_needs_and_unknown_ids_are_refused_before_anything_changes(
     assert people.control.columns(replace(people.tables["metadata_table"], table="metadata_history")) is None
 
 
-def test_splits_leave_out_what_an_interrupted_run_has_recorded(
+def test_splits_and_shards_leave_out_what_an_interrupted_run_has_recorded(
     spark: SparkSession, people: People, left: set[uuid.UUID]
 ) -> None:
     assert len(left) == 4
@@ -168,6 +170,8 @@ def test_splits_leave_out_what_an_interrupted_run_has_recorded(
     told = "left out: 4 images recorded as deleted but still there, because delete.py was interrupted. Run it again"
     assert told in half.warnings
     assert half.rows == [8]
+    packed = sharding.run(spark, plan=ShardPlan(**people.tables, out=str(people.place / "shards")))
+    assert (packed.images, told in packed.remarks) == (8, True)
     tracer = Tracer(people.control, keyspace=people.keyspace)
     lineage = tracer.of_image(min(left), metadata=people.tables["metadata_table"])
     assert "which deletes this image, was interrupted: it is still there" in str(lineage.unknown)
