@@ -4,11 +4,11 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 from schemas.errors import SchemaError
 from schemas.names import hidden_character
-from schemas.parsing import check_count, check_digest, parsed
+from schemas.parsing import Count, Digest, parsed, reader
 
 FORMAT = 1  # the format version that this software writes, and the newest that it reads
 
@@ -66,12 +66,12 @@ class DatasetVersion:
     token that uploaded the version. ``card`` describes the contents: images, classes, splits.
     """
 
-    number: int
+    number: Count
     kind: str
-    filename: str
-    bytes: int
-    sha256: str
-    files: int
+    filename: Annotated[str, check_path]
+    bytes: Count
+    sha256: Digest
+    files: Count
     created: str
     by: str | None = None
     card: Mapping[str, Any] = field(default_factory=dict)
@@ -89,12 +89,9 @@ class DatasetVersion:
 
 
 def _read(found: dict[str, Any]) -> DatasetVersion:
-    version = DatasetVersion(**found)
-    if check_count(version.number) < 1 or version.kind not in ("file", "folder"):
+    version = reader(DatasetVersion)(found)
+    if version.number < 1 or version.kind not in ("file", "folder"):
         raise SchemaError(f"Found: version {version.number} of kind {version.kind!r}.")
-    check_count(version.bytes)
-    check_count(version.files)
-    check_digest(version.sha256)
-    if "/" in check_path(version.filename):
+    if "/" in version.filename:
         raise SchemaError(f"Wanted a file's name without folders. Found: {version.filename!r}")
     return version

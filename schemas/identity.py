@@ -21,9 +21,7 @@ def image_id(dataset: str, or_split: bytes, path: bytes) -> uuid.UUID:
     bytes of the split folder's name, empty without split folders; ``path`` is those of the path relative to
     ``DIR/SPLIT``, with ``/`` between its parts, not normalised.
     """
-    name = b"\0".join((dataset.encode(), or_split, path))
-    digest = hashlib.sha1(NAMESPACE.bytes + name, usedforsecurity=False).digest()
-    return uuid.UUID(bytes=digest[:16], version=5)
+    return uuid.UUID(bytes=image_ids(dataset, or_split)(path))
 
 
 def image_ids(dataset: str, or_split: bytes) -> Callable[[bytes], bytes]:

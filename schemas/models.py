@@ -6,9 +6,8 @@ It links a checkpoint to splits by their fingerprints, so that a model can be fo
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
-from schemas.parsing import check_digest, parsed
+from schemas.parsing import Digest, parsed, reader
 
 FORMAT = 1  # the format version that this software writes, and the newest one that it reads
 
@@ -22,7 +21,7 @@ class TrainedImages:
     kind: str  # ``split`` (a row list too), ``shards`` or ``folders``
     address: str
     index: int  # the number of the split in its folder
-    fingerprint: str
+    fingerprint: Digest
     rows: int
     data_table: str = ""  # empty if the images are files
     metadata_table: str = ""  # empty if it is not known
@@ -33,7 +32,7 @@ class ModelRecord:
     """The record of a checkpoint. What is not known is empty or None."""
 
     checkpoint: str  # a file name in the folder of this record
-    sha256: str
+    sha256: Digest
     arch: str
     classes: int
     seed: int | None
@@ -51,11 +50,4 @@ class ModelRecord:
     @classmethod
     def from_json(cls, text: str, *, place: str) -> "ModelRecord":
         """Read a record; error messages name ``place``. Raises `FormatVersionError`, `SchemaError`."""
-        return parsed(text, cls._read, what="record of a model", place=place, newest=FORMAT)
-
-    @classmethod
-    def _read(cls, found: dict[str, Any]) -> "ModelRecord":
-        images = {use: TrainedImages(**one) for use, one in found["images"].items()}
-        for one in images.values():
-            check_digest(one.fingerprint)
-        return cls(**{**found, "sha256": check_digest(found["sha256"]), "images": images})
+        return parsed(text, reader(cls), what="record of a model", place=place, newest=FORMAT)

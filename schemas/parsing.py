@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
-from functools import partial
 from types import NoneType
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
@@ -43,27 +42,36 @@ def parsed(text: str, read: Callable[[dict[str, Any]], T], *, what: str, place: 
 
 def reader(kind: type[T]) -> Callable[[dict[str, Any]], T]:
     """A function that makes a dataclass from a JSON object, by the types of its fields."""
-    return partial(_made, kind)
+    return _maker(kind)
 
 
-def _made(kind: Any, found: Any) -> Any:
-    """A value of a type from what JSON has of it. A function in `Annotated` checks or converts it; keys of JSON that
-    are no fields are ignored.
+def _maker(kind: Any) -> Callable[[Any], Any]:
+    """A function that makes a value of a type from what JSON has of it: of a dataclass, an object or a list. A function
+    in `Annotated` checks or converts it; keys of JSON that are no fields are ignored.
     """
     origin, inner = get_origin(kind), get_args(kind)
     if origin is Annotated:
-        return inner[1](_made(inner[0], found))
+        plain, check = _maker(inner[0]), inner[1]
+        return lambda found: check(plain(found))
     if NoneType in inner:
-        return None if found is None else _made(inner[0], found)
+        known = _maker(inner[0])
+        return lambda found: None if found is None else known(found)
     if origin is tuple:
-        return tuple(_made(inner[0], one) for one in found)
+        item = _maker(inner[0])
+        return lambda found: tuple(map(item, found))
     if origin is Mapping:
-        return {int(key) if inner[0] is int else key: _made(inner[1], value) for key, value in found.items()}
-    if isinstance(kind, type) and is_dataclass(kind):
-        given = {**found}
-        names = {one.name: one.type for one in fields(kind) if one.name in given or one.default is MISSING}
-        return kind(**{name: _made(of_field, given[name]) for name, of_field in names.items()})
-    return found
+        key, value = int if inner[0] is int else _maker(inner[0]), _maker(inner[1])
+        return lambda found: {key(name): value(one) for name, one in found.items()}
+    if not (isinstance(kind, type) and is_dataclass(kind)):
+        return lambda found: found
+    makers = {one.name: _maker(one.type) for one in fields(kind)}
+    needed = {one.name for one in fields(kind) if one.default is MISSING and one.default_factory is MISSING}
+
+    def made(found: Any) -> Any:
+        given = dict(zip(makers, found, strict=True)) if type(found) is list else {**found}
+        return kind(**{name: make(given[name]) for name, make in makers.items() if name in given or name in needed})
+
+    return made
 
 
 def check_digest(text: object, digits: int = 64) -> str:

@@ -3,12 +3,13 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from functools import partial
+from typing import Annotated, Any
 
 from schemas.errors import SchemaError
-from schemas.parsing import check_count, check_digest, parsed
+from schemas.parsing import Count, Digest, check_digest, parsed, reader
 
 FORMAT = 1  # the format version that this software writes, and the newest that it reads
 
@@ -30,9 +31,9 @@ class Piece:
     shard's SHA-256 is there for cryptographic checks.
     """
 
-    samples: int
-    bytes: int
-    xxh3: str
+    samples: Count
+    bytes: Count
+    xxh3: Annotated[str, partial(check_digest, digits=32)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +41,9 @@ class Shard:
     """One shard: file name, number of samples, size in bytes including headers, SHA-256, and pieces in order."""
 
     name: str
-    samples: int
-    bytes: int
-    sha256: str
+    samples: Count
+    bytes: Count
+    sha256: Digest
     pieces: tuple[Piece, ...] = field(repr=False)
 
 
@@ -62,7 +63,7 @@ class ShardManifest:
     class_names: Mapping[int, str]
     counts: Mapping[int, int]
     seed: int
-    fingerprint: str
+    fingerprint: Digest
     source: str
     source_fingerprint: str
     options: Mapping[str, Any]
@@ -87,21 +88,9 @@ class ShardManifest:
         """Read a manifest; error messages name ``place``. Raises `FormatVersionError` for a newer format, and
         `SchemaError` for other text and for inconsistent numbers.
         """
-        manifest = parsed(text, cls._read, what="manifest of shards", place=place, newest=FORMAT)
+        manifest = parsed(text, reader(cls), what="manifest of shards", place=place, newest=FORMAT)
         manifest._check(place)
         return manifest
-
-    @classmethod
-    def _read(cls, found: dict[str, Any]) -> "ShardManifest":
-        return cls(
-            **{
-                **found,
-                "fingerprint": check_digest(found["fingerprint"]),
-                "class_names": _by_number(found["class_names"]),
-                "counts": _by_number(found["counts"]),
-                "shards": tuple(_shard(one) for one in found["shards"]),
-            }
-        )
 
     def _check(self, place: str) -> None:
         counts = Counter(str(shard.name) for shard in self.shards)
@@ -124,14 +113,3 @@ class ShardManifest:
                 f"Wanted shards of {self.samples} samples in {place}. "
                 f"Found: {sum(shard.samples for shard in self.shards)}"
             )
-
-
-def _by_number(found: Mapping[str, Any]) -> dict[int, Any]:
-    return {int(number): value for number, value in found.items()}
-
-
-def _shard(found: Mapping[str, Any]) -> Shard:
-    pieces: Sequence[Sequence[Any]] = found["pieces"]
-    made = tuple(Piece(check_count(one[0]), check_count(one[1]), check_digest(one[2], 32)) for one in pieces)
-    sums = {"samples": check_count(found["samples"]), "bytes": check_count(found["bytes"])}
-    return Shard(**{**found, **sums, "sha256": check_digest(found["sha256"]), "pieces": made})
