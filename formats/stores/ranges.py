@@ -3,17 +3,10 @@
 import os
 import threading
 import time
-from dataclasses import dataclass
 
 from formats.retries import Retries
 from formats.stores.http import Requests
 from formats.stores.storage import SIGNED_SECONDS, Storage
-
-
-@dataclass(frozen=True, slots=True)
-class _Signed:
-    url: str
-    until: float
 
 
 class RangeReader:
@@ -25,7 +18,7 @@ class RangeReader:
         self._storage, self._retries = storage, retries
         self._is_s3 = storage.is_s3
         self._lock = threading.Lock()
-        self._signed: dict[str, _Signed] = {}
+        self._signed: dict[str, tuple[str, float]] = {}  # URLs, and until when they are used
         self._own = threading.local()
 
     def read_into(self, name: str, start: int, into: memoryview) -> int:
@@ -55,11 +48,11 @@ class RangeReader:
     def _url(self, name: str) -> str:
         """A presigned URL, which all threads use until shortly before it expires."""
         with self._lock:
-            found = self._signed.get(name)
-            if found is None or found.until < time.monotonic():
-                found = _Signed(self._storage.signed(name), time.monotonic() + SIGNED_SECONDS / 2)
-                self._signed[name] = found
-            return found.url
+            url, until = self._signed.get(name, ("", 0.0))
+            if until < time.monotonic():
+                url = self._storage.signed(name)
+                self._signed[name] = (url, time.monotonic() + SIGNED_SECONDS / 2)
+            return url
 
     def _read_local(self, name: str, start: int, into: memoryview) -> int:
         # Opened for each read: if another thread closed a shared descriptor, its number could belong to another file.

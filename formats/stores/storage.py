@@ -11,6 +11,7 @@ import time
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import IO, Any, NoReturn
 
 import fsspec
@@ -228,7 +229,8 @@ class Storage:
                 self.remove(aside)
                 raise
         else:
-            with Upload(self, name) as upload:
+            ask, signed = partial(self.ask, Key=self.key(name)), partial(self.signed, name, method="upload_part")
+            with Upload(ask, signed, place=f"{self.address}/{name}") as upload:
                 yield upload.write
 
     def signed(self, name: str, *, method: str = "get_object", seconds: int = SIGNED_SECONDS, **more: str | int) -> str:
