@@ -138,23 +138,13 @@ class _Level:
         if len(self.tops) < 2 or self.deeper < _NEARLY_ALL * self.images:
             return None
         by_name: dict[str, list[int]] = {}
-        for below in _Level.of_each(self.tops.values()):
-            for name, count in below.items():
-                by_name.setdefault(name, []).append(count)
+        for below in self.tops.values():
+            for name, inside in _Level.of(below).tops.items():
+                by_name.setdefault(name, []).append(inside.total())
         shared = {name: counts for name, counts in by_name.items() if len(counts) > 1}
         if len(shared) < 2 or sum(map(sum, shared.values())) < _MOSTLY * self.images:
             return None
         return f"{_listed(self.tops)} hold folders of the same names ({_listed(shared)})"
-
-    @staticmethod
-    def of_each(tops: Iterable[Counter[_Folder]]) -> Iterable[Counter[str]]:
-        """For each folder, the number of images in each of its direct subfolders."""
-        for below in tops:
-            names: Counter[str] = Counter()
-            for folder, count in below.items():
-                if folder:
-                    names[folder[0]] += count
-            yield names
 
 
 def _descended(level: _Level) -> tuple[list[str], _Level]:

@@ -218,16 +218,6 @@ def size(text: str) -> int:
         raise argparse.ArgumentTypeError(f"w{str(error)[1:]}") from None
 
 
-def port(text: str) -> int:
-    """The type of an option that is the port of a server to connect to."""
-    return _port(text, 1)
-
-
-def own_port(text: str) -> int:
-    """The type of an option that is the port on which to start a server without special rights."""
-    return _port(text, 1024)
-
-
 def token_file(text: str) -> str:
     """The type of an option that names the file of a token: the token."""
     try:
@@ -240,10 +230,14 @@ def token_file(text: str) -> str:
     return token
 
 
-def _port(text: str, least: int) -> int:
+def port(text: str, *, least: int = 1) -> int:
+    """The type of an option that is the port of a server to connect to."""
     if not text.isascii() or not text.isdigit() or not least <= int(text) <= 65535:
         raise argparse.ArgumentTypeError(f"wanted a port from {least} to 65535. Found: {text!r}")
     return int(text)
+
+
+own_port = functools.partial(port, least=1024)  # to start a server on, without special rights
 
 
 def _synopsis(action: argparse.Action) -> str:

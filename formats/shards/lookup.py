@@ -1,6 +1,6 @@
 """Finding an image in published shards, by the ids in the metadata of samples and the index files of shards."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO
 
@@ -26,51 +26,39 @@ def find_in_shards(
     the position that it has in the split of the shards is read first. Raises `DamagedError` if an index or a sample
     cannot be read, OSError if the storage does not answer or a file is missing.
     """
-    guess = None if position is None else _shard_at(manifest, position)
-    if guess is not None:  # right unless images were rejected, whose numbers are missing
-        shard, number = guess
-        some = _metadata_of(storage, shard)[number : number + 1]
-        if (found := _found(storage, shard, some, image_id)) is not None:
-            return found
-    for shard in manifest.shards:
-        if (found := _found(storage, shard, _metadata_of(storage, shard), image_id)) is not None:
-            return found
+    guess = () if position is None else _shard_at(manifest, position)
+    for shard, number in (*guess, *((shard, None) for shard in manifest.shards)):
+        samples = _metadata_of(storage, shard)
+        with storage.open(shard.name) as file:
+            for key, start, size in samples if number is None else samples[number : number + 1]:
+                if _id(file, start, size, shard) == image_id:
+                    return ShardPlace(shard.name, key)
     return None
 
 
-def _found(
-    storage: Storage, shard: Shard, samples: Sequence[tuple[str, int, int]], image_id: bytes
-) -> ShardPlace | None:
-    with storage.open(shard.name) as file:
-        for key, start, size in samples:
-            if _id(file, start, size, shard) == image_id:
-                return ShardPlace(shard.name, key)
-    return None
-
-
-def _shard_at(manifest: ShardManifest, position: int) -> tuple[Shard, int] | None:
-    """The shard of a sample by its number over all shards, and its number there."""
+def _shard_at(manifest: ShardManifest, position: int) -> Iterator[tuple[Shard, int]]:
+    """The shard of a sample by its number over all shards, and its number there: right unless images were rejected,
+    whose numbers are missing. Nothing for a number that is too large.
+    """
     for shard in manifest.shards:
         if position < shard.samples:
-            return shard, position
+            yield shard, position
+            return
         position -= shard.samples
-    return None
 
 
 def _metadata_of(storage: Storage, shard: Shard) -> list[tuple[str, int, int]]:
     """The key of each sample, and where its metadata is: start and size."""
-    return list(_parsed(storage.read_text(index_name(shard.name)), shard))
-
-
-def _parsed(text: str, shard: Shard) -> Iterator[tuple[str, int, int]]:
+    name, found = index_name(shard.name), []
     try:
-        for line in text.splitlines()[1:]:
+        for line in storage.read_text(name).splitlines()[1:]:
             words = line.split()
             for place in range(0, len(words), 4):
                 if words[place] == "json":
-                    yield words[place + 3].partition(".")[0], int(words[place + 1]), int(words[place + 2])
+                    found.append((words[place + 3].partition(".")[0], int(words[place + 1]), int(words[place + 2])))
     except (IndexError, ValueError) as error:
-        raise DamagedError(f"Wanted the index of {shard.name}. Found: {error!r} in {index_name(shard.name)}") from None
+        raise DamagedError(f"Wanted the index of {shard.name}. Found: {error!r} in {name}") from None
+    return found
 
 
 def _id(file: IO[bytes], start: int, size: int, shard: Shard) -> bytes:
