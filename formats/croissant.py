@@ -82,16 +82,17 @@ def split_croissant(manifest: SplitManifest, *, name: str, served: Served | None
     folder = "" if served is None else served.folder
     files = [folder + file.path for part in manifest.splits for file in part.files]
     classes = _classes(manifest)
-    number = _from_path("parquet", r"(?:.*/)?split=([0-9]+)/.*")
+    image = _source("parquet", column="id")
+    number = _source("parquet", r"(?:.*/)?split=([0-9]+)/.*", fileProperty="fullpath")
     fields = [
-        _field("samples/id", "sc:Text", "The image's id: the 16 big-endian bytes of its UUID.", _column("id")),
+        _field("samples/id", "sc:Text", "The image's id: the 16 big-endian bytes of its UUID.", image),
         _field("samples/split", "sc:Text", "The number of the split.", number, references="splits/name"),
     ]
     if manifest.has_position:
-        place = _column("position")
+        place = _source("parquet", column="position")
         fields.insert(1, _field("samples/position", "sc:Integer", "The sample's place in its split, from 0.", place))
     if classes:
-        label = _column("label")
+        label = _source("parquet", column="label")
         of_class = _field("samples/label", "sc:Integer", "The number of the class.", label, references="classes/label")
         fields.insert(1, of_class)
     parquet = _file_set("parquet", ["application/x-parquet"], files, inside=None if served is None else ["archive"])
@@ -116,19 +117,13 @@ def shards_croissant(manifest: ShardManifest, *, name: str, served: Served | Non
     """Describe a folder of WebDataset shards as JSON-LD. The images, class numbers and JSON files of samples are a
     record set each, with the sample's number as ``position``. Without a service, paths are relative to the description.
     """
+
+    def place(name: str) -> str:
+        return name if served is None else f"{served.files}{quote(served.folder + name)}{served.query}"
+
     shards = [
-        {
-            "@type": "cr:FileObject",
-            "@id": shard.name,
-            "name": shard.name,
-            "contentUrl": shard.name
-            if served is None
-            else f"{served.files}{quote(served.folder + shard.name)}{served.query}",
-            "contentSize": f"{shard.bytes} B",
-            "encodingFormat": "application/x-tar",
-            "sha256": shard.sha256,
-        }
-        for shard in manifest.shards
+        _file_object(one.name, one.name, place(one.name), one.bytes, "application/x-tar", one.sha256)
+        for one in manifest.shards
     ]
     names = [shard.name for shard in manifest.shards]
     kinds = sorted(set(_SHARD_IMAGES.values()))
@@ -159,13 +154,13 @@ def folders_croissant(*, name: str, served: Served, images: int, classes: Sequen
     the classes.
     """
     patterns = [f"*.{''.join(f'[{one}{one.upper()}]' for one in ending)}" for ending in _IMAGES]
-    fields = [_field("samples/image", "sc:ImageObject", "The image.", _content("image-files"))]
+    fields = [_field("samples/image", "sc:ImageObject", "The image.", _source("image-files", fileProperty="content"))]
     # Labels and splits have no references: mlcroissant 1.1.1 would read one of two fields of a path from the other.
     if classes:
-        source = _from_path("image-files", r"(?:.*/)?([^/]+)/[^/]+")
+        source = _source("image-files", r"(?:.*/)?([^/]+)/[^/]+", fileProperty="fullpath")
         fields.append(_field("samples/label", "sc:Text", "The name of the class, as in `classes`.", source))
     if classes and splits:
-        source = _from_path("image-files", r"(?:.*/)?([^/]+)/[^/]+/[^/]+")
+        source = _source("image-files", r"(?:.*/)?([^/]+)/[^/]+/[^/]+", fileProperty="fullpath")
         fields.append(_field("samples/split", "sc:Text", "The name of the split, as in `splits`.", source))
     return _dataset(
         name,
@@ -237,16 +232,19 @@ def _dataset(
 def _archive(served: Served | None) -> list[Node]:
     if served is None:
         return []
-    archive = {
+    return [_file_object("archive", served.filename, served.url, served.bytes, served.media_type, served.sha256)]
+
+
+def _file_object(id: str, name: str, url: str, bytes: int, media_type: str, sha256: str) -> Node:
+    return {
         "@type": "cr:FileObject",
-        "@id": "archive",
-        "name": served.filename,
-        "contentUrl": served.url,
-        "contentSize": f"{served.bytes} B",
-        "encodingFormat": served.media_type,
-        "sha256": served.sha256,
+        "@id": id,
+        "name": name,
+        "contentUrl": url,
+        "contentSize": f"{bytes} B",
+        "encodingFormat": media_type,
+        "sha256": sha256,
     }
-    return [archive]
 
 
 def _file_set(name: str, kinds: Sequence[str], patterns: Iterable[str], *, inside: Sequence[str] | None) -> Node:
@@ -270,34 +268,19 @@ def _field(name: str, kind: str, description: str, source: Node | None, *, refer
     return found
 
 
-def _column(name: str) -> Node:
-    return {"fileSet": {"@id": "parquet"}, "extract": {"column": name}}
-
-
-def _content(file_set: str) -> Node:
-    return {"fileSet": {"@id": file_set}, "extract": {"fileProperty": "content"}}
-
-
-def _from_path(file_set: str, regex: str) -> Node:
-    return {
-        "fileSet": {"@id": file_set},
-        "extract": {"fileProperty": "fullpath"},
-        "transform": {"regex": f"^{regex}$"},
-    }
-
-
-def _position(record_set: str) -> Node:
-    source = {
-        "fileSet": {"@id": f"{record_set}-files"},
-        "extract": {"fileProperty": "filename"},
-        "transform": {"regex": r"^0*([0-9]+)\..*$"},
-    }
-    return _field(f"{record_set}/position", "sc:Integer", "The number of the sample in all shards, from 0.", source)
+def _source(file_set: str, regex: str | None = None, /, **extract: str) -> Node:
+    found: Node = {"fileSet": {"@id": file_set}, "extract": extract}
+    return found if regex is None else found | {"transform": {"regex": f"^{regex}$"}}
 
 
 def _members(record_set: str, kind: str, field: str, description: str) -> Node:
-    content = _field(f"{record_set}/{field}", kind, description, _content(f"{record_set}-files"))
-    return _record_set(record_set, f"The {record_set} of samples.", [_position(record_set), content])
+    name = f"{record_set}-files"
+    number = _source(name, r"0*([0-9]+)\..*", fileProperty="filename")
+    fields = [
+        _field(f"{record_set}/position", "sc:Integer", "The number of the sample in all shards, from 0.", number),
+        _field(f"{record_set}/{field}", kind, description, _source(name, fileProperty="content")),
+    ]
+    return _record_set(record_set, f"The {record_set} of samples.", fields)
 
 
 def _classes(manifest: SplitManifest | ShardManifest) -> list[Node]:
