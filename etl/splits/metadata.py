@@ -49,6 +49,8 @@ _SIMPLE = re.compile(
 EXPIRES = ours("expires")  # the column with the time at which an image expires, if images of the table do
 _EXPIRY = ("ingested_at", "ingest_id")
 _OF_THE_INGEST = (*_EXPIRY, "since")  # they differ between ingests of the same images
+# The fields that `Metadata` has in common with the manifests of caches and splits.
+_IN_MANIFESTS = ("columns", "label_type", "class_names", "features", "label_view", "as_of", "sequence", "unfinished")
 _ROWS = "rows"
 _CACHE = Kind(
     new="metadata",
@@ -82,6 +84,13 @@ class Metadata:
     unfinished: tuple[int, ...] = ()  # the runs that could still write images then
     warnings: tuple[str, ...] = ()
     expires: str | None = None  # when the first images of the split expire, ISO 8601, UTC
+
+    @property
+    def in_manifests(self) -> dict[str, Any]:
+        """What the manifests of caches and splits say of the metadata, by their fields."""
+        tables = {"data_table": str(self.data_table), "metadata_table": str(self.metadata_table)}
+        class_names = dict(sorted(self.class_names.items()))
+        return {**tables, **{name: getattr(self, name) for name in _IN_MANIFESTS}, "class_names": class_names}
 
     @property
     def stratify_by(self) -> str:
@@ -122,15 +131,8 @@ def read_cache(spark: SparkSession, address: str, *, plan: SplitPlan) -> Metadat
         rows=rows if manifest.label_type == "int" else rows.withColumn("label", F.lit(-1)),
         data_table=TableName.parse(manifest.data_table),
         metadata_table=TableName.parse(manifest.metadata_table),
-        columns=manifest.columns,
-        label_type=manifest.label_type,
-        class_names=manifest.class_names,
         cache=manifest,
-        features=manifest.features,
-        label_view=manifest.label_view,
-        as_of=manifest.as_of,
-        sequence=manifest.sequence,
-        unfinished=manifest.unfinished,
+        **{name: getattr(manifest, name) for name in _IN_MANIFESTS},
         warnings=()
         if manifest.as_of is None
         else (f"{storage.address} has the images as of run {manifest.as_of}, not the newest ones",),
@@ -157,7 +159,7 @@ def _schema(storage: Storage, manifest: CacheManifest) -> StructType | None:
 class _Tables:
     """The tables of a plan, and what is read with their rows. ``has_label`` is whether the data table has labels,
     ``relabelled`` the versions of the label view that labels come from, ``unused`` the label views that the plan does
-    not use, and ``ttls`` the times to live of ingests.
+    not use.
     """
 
     table: MetadataTable
@@ -170,7 +172,6 @@ class _Tables:
     relabelled: Sequence[FeatureView]
     unused: Sequence[FeatureView]
     views: Sequence[Fields]
-    ttls: Mapping[str, int]
 
     @classmethod
     def open(cls, spark: SparkSession, *, plan: SplitPlan) -> "_Tables":
@@ -209,7 +210,6 @@ class _Tables:
                 relabelled=versions_of(control, name, plan.label_view, until=until) if plan.label_view else (),
                 unused=() if plan.label_view else newest_label_views(control, name, until=until),
                 views=find_fields(control, name, names=asked, pinned=plan.features),
-                ttls=expiring(table.runs),
             )
 
     @property
@@ -237,11 +237,12 @@ class _Tables:
     def rows(self, others: Sequence[str]) -> DataFrame:
         """``id``, ``label``, these columns, and what later steps need of features, expiry and earlier runs."""
         table, names, earlier = self.table, self.table.columns, self.earlier
+        ttls = expiring(table.runs)
         has_number = self.label_type == "int"
         read = [names.id, *([names.label] if has_number else []), *others]
         read += ["sha256"] if self.views and "sha256" in table.fields else []
         read += [*sorted(metadata_columns(self.views)), *(earlier.needed if earlier else [])]
-        read += _EXPIRY if self.ttls else ()
+        read += _EXPIRY if ttls else ()
         of_table = read_table(table.spark, table.name, columns=list(dict.fromkeys(read)))
         if earlier is not None:
             of_table = earlier.rows(of_table)
@@ -260,7 +261,7 @@ class _Tables:
                 for name in others
             ),
             *self.fields,
-            *([expires_at(self.ttls)] if self.ttls else []),
+            *([expires_at(ttls)] if ttls else []),
             *(f"`{LACKS} {number}`" for number in range(len(self.views))),
             *([THEN] if earlier and earlier.states else []),
         )
@@ -379,20 +380,11 @@ def publish_cache(folder: Publication, metadata: Metadata, *, summed: Sequence[M
     folder.move_in({source: file.path for source, file in moved.items()})
     count = sum(file.rows for file in moved.values())
     manifest = CacheManifest(
-        data_table=str(metadata.data_table),
-        metadata_table=str(metadata.metadata_table),
-        columns=metadata.columns,
-        label_type=metadata.label_type,
-        class_names=dict(sorted(metadata.class_names.items())),
+        **metadata.in_manifests,
         rows=count,
         fingerprint=rows_fingerprint(rows=count, sums=added_up(summed)),
         files=tuple(moved.values()),
         created=created(),
-        features=metadata.features,
-        label_view=metadata.label_view,
-        as_of=metadata.as_of,
-        sequence=metadata.sequence,
-        unfinished=metadata.unfinished,
     )
     folder.publish(manifest.to_json(), files=[file.path for file in manifest.files])
     return manifest

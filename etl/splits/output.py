@@ -190,20 +190,11 @@ def _manifest(
 ) -> SplitManifest:
     largest = max([*(label for part in splits for label in part.counts), *metadata.class_names], default=-1)
     return SplitManifest(
-        data_table=str(metadata.data_table),
-        metadata_table=str(metadata.metadata_table),
-        columns=metadata.columns,
-        label_type=metadata.label_type,
+        **metadata.in_manifests,
         num_classes=1 + largest,
-        class_names=dict(sorted(metadata.class_names.items())),
         has_position=plan.has_position,
         warnings=tuple(warnings),
-        features=metadata.features,
-        label_view=metadata.label_view,
         expires=metadata.expires,
-        as_of=metadata.as_of,
-        sequence=metadata.sequence,
-        unfinished=metadata.unfinished,
         stored_features=tuple(stored),
         groups=groups,
         seed=plan.seed,
