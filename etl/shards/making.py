@@ -1,6 +1,5 @@
 """Images that are converted before they are packed, or that cannot be read in the order of the shards."""
 
-from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -13,10 +12,9 @@ from etl.ingest.writing.preparation import Preparation, prepare
 from etl.pictures.images import RejectedError
 from etl.pictures.plan import EXTENSIONS
 from etl.shards.plan import Compression
-from etl.shards.reading import AHEAD, AHEAD_BYTES, Labelled, PictureTable, companion_extension, fetched
-from etl.shards.rows import ARROW_MADE, Listed, listed_rows
+from etl.shards.reading import AHEAD, AHEAD_BYTES, Listed, PictureTable, companion_extension, fetched
+from etl.shards.rows import ARROW_MADE, listed_rows
 from etl.shards.samples import Sample, compressed, listed_size, metadata_text
-from etl.sources.entries import Entry
 from etl.sources.reading import Reader
 from formats.read_ahead import ahead
 
@@ -43,7 +41,7 @@ def make(
             given,
             lambda one: pool.submit(task, *one),
             most=AHEAD,
-            size=lambda one: one[2].size,
+            size=lambda one: one[0].entry.size,
             most_bytes=AHEAD_BYTES,
         )
         samples = (sample for _, sample in made)
@@ -64,33 +62,24 @@ class _Held(Reader):
 
 def _with_pictures(
     rows: Iterator[Listed], reader: Reader, pictures: PictureTable | None
-) -> Iterator[tuple[int, int | None, Entry, Reader]]:
+) -> Iterator[tuple[Listed, Reader]]:
     """Rows with the reader of their files. Rows of a table contain their image bytes."""
     if pictures is None:
-        yield from ((*row, reader) for row in rows)
+        yield from ((row, reader) for row in rows)
         return
-    orders: deque[int] = deque()
-
-    def labelled() -> Iterator[Labelled]:
-        for order, label, entry in rows:
-            orders.append(order)
-            yield Labelled(label, entry)
-
-    for row, found in fetched(labelled(), pictures=pictures):
-        entry = row.entry
+    for row, found in fetched(rows, pictures=pictures):
         if isinstance(found, RejectedError):
-            yield orders.popleft(), row.label, entry._replace(reason=str(found)), reader
+            yield row._replace(entry=row.entry._replace(reason=str(found))), reader
             continue
         data, companion = found
-        entry = entry._replace(data=data)
+        entry = row.entry._replace(data=data)
         if companion is not None:
             entry = entry._replace(label_place=b"", label_size=len(companion))
-        yield orders.popleft(), row.label, entry, _Held(companion or b"")
+        yield row._replace(entry=entry), _Held(companion or b"")
 
 
-def _made(
-    order: int, label: int | None, entry: Entry, reader: Reader, *, preparation: Preparation, compress: Compression
-) -> tuple[Any, ...]:
+def _made(row: Listed, reader: Reader, *, preparation: Preparation, compress: Compression) -> tuple[Any, ...]:
+    order, label, entry = row
     ids = (order, label, entry.id, entry.or_split, entry.path)
     # A rejected image leaves the space that its listing says, as it does if images are read while they are packed.
     room = 0 if entry.reason or preparation.recode.changes or compress != "none" else listed_size(entry, label=label)

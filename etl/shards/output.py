@@ -36,19 +36,14 @@ REJECTED = "rejected.csv"
 class ShardOutput:
     """The output of a folder of shards."""
 
-    def __init__(self, storage: Storage, before: ShardManifest | None, *, plan: ShardPlan) -> None:
-        self._storage, self._before, self._plan = storage, before, plan
-        self.address = storage.address
-
-    @classmethod
-    def open(cls, spark: SparkSession, *, plan: ShardPlan) -> "ShardOutput":
-        """Open the folder. Raises `OutputExistsError` if it has shards that may be neither replaced nor resumed."""
-        storage = driver_storage(spark, plan.out)
-        _check_place(storage)
-        before = read_manifest(storage)
-        if before is not None and not plan.overwrite and not plan.resume:
-            raise OutputExistsError(_exists(storage.address, before))
-        return cls(storage, before, plan=plan)
+    def __init__(self, spark: SparkSession, *, plan: ShardPlan) -> None:
+        """Raises `OutputExistsError` if the folder has shards that may be neither replaced nor resumed."""
+        self._plan, self._storage = plan, driver_storage(spark, plan.out)
+        self.address = self._storage.address
+        _check_place(self._storage)
+        self._before = read_manifest(self._storage)
+        if self._before is not None and not plan.overwrite and not plan.resume:
+            raise OutputExistsError(_exists(self.address, self._before))
 
     def published(self, tag: str) -> ShardManifest | None:
         """The manifest of an earlier run, if --resume has nothing left to do. Raises `OutputExistsError`."""
@@ -92,19 +87,16 @@ class ShardOutput:
                 f"another size, first {gone[0]}. Does another run write there, or is it a folder that the driver and "
                 "the executors do not share?"
             )
+        columns = ["or_split", "path", "reason"]
         with write_errors(self._storage, MANIFEST):
-            self._publish_rejected(rejected)
+            if rejected:
+                rows = sorted(([one[name] for name in columns] for one in rejected), key=lambda row: row[:2])
+                self._storage.publish_text(REJECTED, csv_text(columns, rows))
             others = publish(self._storage, manifest, tag=tag, before=self._before)
             if not rejected:
                 self._storage.remove(REJECTED)
         return manifest, [f"there are also shards that no manifest names: {', '.join(f'{one}-*' for one in others)}; "
         "remove them, unless their run is still active"] if others else []  # fmt: skip
-
-    def _publish_rejected(self, rejected: Sequence[Mapping[str, str]]) -> None:
-        if rejected:
-            columns = ["or_split", "path", "reason"]
-            rows = sorted(([one[name] for name in columns] for one in rejected), key=lambda row: row[:2])
-            self._storage.publish_text(REJECTED, csv_text(columns, rows))
 
 
 def read_manifest(storage: Storage) -> ShardManifest | None:

@@ -25,9 +25,10 @@ AHEAD, AHEAD_BYTES = 64, 32 << 20  # images in progress at a time
 _TOGETHER = 64  # the number of images that are requested from a table at a time
 
 
-class Labelled(NamedTuple):
-    """A row of the packed DataFrame: an image with its class number."""
+class Listed(NamedTuple):
+    """A row of `etl.shards.rows.SAMPLES`: an image with its order and its class number."""
 
+    order: int
     label: int | None
     entry: Entry
 
@@ -41,16 +42,16 @@ class PictureTable(NamedTuple):
     label_type: LabelType
 
 
-Packed = tuple[Labelled, Sample | RejectedError]
+Packed = tuple[Listed, Sample | RejectedError]
 Row = TypeVar("Row")
 Made = TypeVar("Made")
 
 
-def from_files(rows: Iterable[Labelled], *, label_type: LabelType, check: Check) -> Iterator[Packed]:
+def from_files(rows: Iterable[Listed], *, label_type: LabelType, check: Check) -> Iterator[Packed]:
     """Samples of images in files, each with its row, in the order of the rows."""
     with Reader() as reader, ThreadPoolExecutor(THREADS, thread_name_prefix="pictures") as pool:
 
-        def read(row: Labelled) -> Sample | RejectedError:
+        def read(row: Listed) -> Sample | RejectedError:
             try:
                 entry = row.entry
                 if entry.reason is not None:
@@ -63,7 +64,7 @@ def from_files(rows: Iterable[Labelled], *, label_type: LabelType, check: Check)
             except RejectedError as error:
                 return error
 
-        def read_all(group: list[Labelled]) -> list[Sample | RejectedError]:
+        def read_all(group: list[Listed]) -> list[Sample | RejectedError]:
             return [read(row) for row in group]
 
         groups = ahead(
@@ -77,7 +78,7 @@ def from_files(rows: Iterable[Labelled], *, label_type: LabelType, check: Check)
             yield from zip(group, samples, strict=True)
 
 
-def from_table(rows: Iterable[Labelled], *, pictures: PictureTable, check: Check) -> Iterator[Packed]:
+def from_table(rows: Iterable[Listed], *, pictures: PictureTable, check: Check) -> Iterator[Packed]:
     """Samples of images in a table, each with its row, in the order of the rows."""
     for row, found in fetched(rows, pictures=pictures):
         try:
@@ -91,8 +92,8 @@ def from_table(rows: Iterable[Labelled], *, pictures: PictureTable, check: Check
 
 
 def fetched(
-    rows: Iterable[Labelled], *, pictures: PictureTable
-) -> Iterator[tuple[Labelled, tuple[bytes, bytes | None] | RejectedError]]:
+    rows: Iterable[Listed], *, pictures: PictureTable
+) -> Iterator[tuple[Listed, tuple[bytes, bytes | None] | RejectedError]]:
     """The images of rows, with their masks or arrays, in the order of the rows; several are requested at a time."""
     columns = [pictures.columns.id, pictures.columns.data]
     if pictures.label_type in ("multi", "blob"):
@@ -112,7 +113,7 @@ def fetched(
             runner.run(opened.__aexit__(None, None, None))
 
 
-def sample_of(row: Labelled, data: bytes, companion: bytes | None, *, label_type: LabelType, check: Check) -> Sample:
+def sample_of(row: Listed, data: bytes, companion: bytes | None, *, label_type: LabelType, check: Check) -> Sample:
     """The sample of an unchanged image without a mask. Raises `RejectedError`."""
     header = read_header(data, check=check)
     kind = companion_extension(companion, label_type=label_type)

@@ -1,13 +1,13 @@
 """The rows between the steps of a sharding job: listed samples, and samples with their files."""
 
-from collections.abc import Iterator
-from typing import Any, TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 
 from etl.batches import arrow_schema, rows_of
 from etl.pictures.images import RejectedError
-from etl.shards.reading import Labelled, Packed
+from etl.shards.reading import Listed, Packed
 from etl.shards.samples import Sample
 from etl.sources.entries import ENTRIES, Entry
 
@@ -19,12 +19,10 @@ MADE = (
 )
 ARROW_MADE = arrow_schema(MADE)
 
-Listed: TypeAlias = tuple[int, int | None, Entry]  # A row of `SAMPLES`
-
 
 def listed_rows(batch: pa.RecordBatch) -> list[Listed]:
     """Rows of `SAMPLES`, possibly with ``data`` at the end."""
-    return [(order, label, Entry(*rest)) for order, label, *rest in rows_of([batch])]
+    return [Listed(order, label, Entry(*rest)) for order, label, *rest in rows_of([batch])]
 
 
 def sharded(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
@@ -34,22 +32,10 @@ def sharded(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
     return zip(shards, *columns, strict=True)
 
 
-def packed_row(
-    order: int,
-    label: int | None,
-    id: bytes,
-    or_split: bytes,
-    path: bytes,
-    size: int,
-    extension: str,
-    data: bytes,
-    metadata: bytes,
-    kind: str | None,
-    companion: bytes | None,
-    reason: str | None,
-) -> Packed:
+def packed_row(row: Sequence[Any]) -> Packed:
     """A row of `MADE`."""
-    labelled = Labelled(label, Entry(id, or_split, path, None, None, b"", None, 0, reason=reason))
+    order, label, id, or_split, path, _, extension, data, metadata, kind, companion, reason = row
+    listed = Listed(order, label, Entry(id, or_split, path, None, None, b"", None, 0, reason=reason))
     if reason is not None:
-        return labelled, RejectedError(reason)
-    return labelled, Sample(extension, data, label, metadata, kind, companion)
+        return listed, RejectedError(reason)
+    return listed, Sample(extension, data, label, metadata, kind, companion)

@@ -58,7 +58,7 @@ def run(spark: SparkSession, *, plan: ShardPlan) -> ShardReport:
     with ExitStack() as stack:
         stack.enter_context(setting(spark, PROPERTIES["endpoint"], plan.endpoint))
         stack.enter_context(secrets_on_executors(spark))
-        output = ShardOutput.open(spark, plan=plan)
+        output = ShardOutput(spark, plan=plan)
         log.info("list %s", plan.source.name if plan.source else plan.split or plan.metadata_table)
         images = open_images(spark, plan=plan, keep=partial(kept, stack=stack))
         if images.has_data or plan.changes_pictures or images.access != "random":

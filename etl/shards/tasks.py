@@ -16,7 +16,7 @@ from etl.ingest.writing.progress import Counters
 from etl.pictures.images import RejectedError
 from etl.pictures.plan import Check
 from etl.secrets import executor_storage
-from etl.shards.reading import Labelled, Packed, PictureTable, from_files, from_table
+from etl.shards.reading import Listed, Packed, PictureTable, from_files, from_table
 from etl.shards.rows import listed_rows, packed_row, sharded
 from etl.shards.samples import Sample, measured
 from etl.sources.entries import Entry, text
@@ -81,13 +81,13 @@ def write_shards(batches: Iterable[pa.RecordBatch], *, order: ShardOrder) -> Ite
 
 def _packed(rows: Iterator[list[Any]], order: ShardOrder) -> Generator[Packed, None, None]:
     if order.is_made:
-        yield from (packed_row(*row) for row in rows)
+        yield from map(packed_row, rows)
         return
-    labelled = (Labelled(label, Entry(*entry)) for _, label, *entry in rows)
+    listed = (Listed(order, label, Entry(*entry)) for order, label, *entry in rows)
     if order.pictures is not None:
-        yield from from_table(labelled, pictures=order.pictures, check=order.check)
+        yield from from_table(listed, pictures=order.pictures, check=order.check)
     else:
-        yield from from_files(labelled, label_type=order.label_type, check=order.check)
+        yield from from_files(listed, label_type=order.label_type, check=order.check)
 
 
 def _write(shard: int, packed: Iterator[Packed], *, order: ShardOrder) -> Iterator[tuple[str, str]]:

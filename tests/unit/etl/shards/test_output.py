@@ -27,7 +27,7 @@ def plan(out: Path, **options: Any) -> ShardPlan:
 
 
 def opened(out: Path, **options: Any) -> ShardOutput:
-    return ShardOutput.open(WITHOUT_SPARK, plan=plan(out, **options))
+    return ShardOutput(WITHOUT_SPARK, plan=plan(out, **options))
 
 
 def written(out: Path, tag: str, *, shards: int = 2) -> list[Shard]:
