@@ -20,8 +20,8 @@ from etl.errors import ConflictError
 from etl.sources.labels.values import number_of
 from etl.tables.class_numbers import class_names
 from etl.tables.metadata_table import MetadataTable
+from etl.tables.sequence import latest_write
 from etl.tables.table_records import TableRecord
-from etl.tables.write_times import latest_write
 from etl.workers import map_batches
 from schemas import Columns, image_id
 

@@ -4,6 +4,7 @@ All reads and transactions use SERIAL, so that ingests in different datacenters 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from etl.batches import bounded
 from etl.cassandra.control import Control
@@ -16,9 +17,7 @@ _CHUNK_BYTES = 16_384  # a batch is refused by servers above 50 kB
 
 def class_names(control: Control, *, keyspace: str, dataset: str) -> dict[str, int]:
     """The class numbers of a dataset by name; empty without any, or without a table of classes."""
-    if control.columns(TableName(keyspace, "classes")) is None:
-        return {}
-    return _numbers(control, keyspace=keyspace, dataset=dataset)[0]
+    return next_number(control, keyspace=keyspace, dataset=dataset)[0]
 
 
 def next_number(control: Control, *, keyspace: str, dataset: str) -> tuple[dict[str, int], int]:
@@ -29,59 +28,43 @@ def next_number(control: Control, *, keyspace: str, dataset: str) -> tuple[dict[
     return known, _first(known, total)
 
 
-def restore_numbers(control: Control, *, keyspace: str, dataset: str, lost: Mapping[str, int]) -> None:
-    """Give classes that lost their numbers the same ones again; no class has one of them. Classes that have a number
-    keep it. Raises `UnreachableError`, also if no transaction was applied within two minutes.
-    """
-    table = TableName(keyspace, "classes").quoted
-    retries = TransactionRetries(f"Wanted to restore class numbers in {keyspace}.classes at {control.cluster}.")
-    insert = f"INSERT INTO {table} (dataset, name, label) VALUES (?, ?, ?)"
-    update = f"UPDATE {table} SET total = ? WHERE dataset = ? IF total = ?"
-    while True:
-        known, total = _numbers(control, keyspace=keyspace, dataset=dataset)
-        left = sorted((name, label) for name, label in lost.items() if name not in known)
-        if not left:
-            return
-        chunk = next(bounded(left, most=_CHUNK_NAMES, most_bytes=_CHUNK_BYTES, size=lambda one: len(one[0].encode())))
-        after = max(_first(known, total), *(label + 1 for _, label in left))
-        statements: list[tuple[str, tuple[object, ...]]] = [(insert, (dataset, *one)) for one in chunk]
-        if control.apply([*statements, (update, (after, dataset, total))]):
-            retries.renew()
-        else:
-            retries.wait()
-
-
 def take_numbers(
-    control: Control, *, keyspace: str, dataset: str, names: Iterable[str], order: Sequence[str] = ()
+    control: Control,
+    *,
+    keyspace: str,
+    dataset: str,
+    names: Iterable[str],
+    order: Sequence[str] = (),
+    lost: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, int]:
     """Give every class name of a dataset a number; returns those of all its classes. Names that have a number keep it.
-    New names follow, first those in ``order``, then others in code-point order. Runs with the same names agree, in any
-    order. Raises `UnreachableError`, also if no transaction was applied within two minutes.
+    Those in ``lost`` get the number that they had, which no class has. New names follow, first those in ``order``, then
+    others in code-point order. Runs with the same names agree, in any order. Raises `UnreachableError`, also if no
+    transaction was applied within two minutes.
     """
     places = {name: place for place, name in enumerate(order)}
     wanted = sorted(set(names), key=lambda name: (places.get(name, len(places)), name))
     table = TableName(keyspace, "classes").quoted
-    retries = TransactionRetries(
-        f"Wanted numbers for {len(wanted)} classes of {dataset!r} in {keyspace}.classes at {control.cluster}."
-    )
+    insert = f"INSERT INTO {table} (dataset, name, label) VALUES (?, ?, ?)"
+    update = f"UPDATE {table} SET total = ? WHERE dataset = ? IF total = ?"
+    what = "to restore class numbers" if lost else f"numbers for {len(wanted)} classes of {dataset!r}"
+    retries = TransactionRetries(f"Wanted {what} in {keyspace}.classes at {control.cluster}.")
     while True:
         known, total = _numbers(control, keyspace=keyspace, dataset=dataset)
         new = [name for name in wanted if name not in known]
         if not new:
             return known
-        first = _first(known, total)
-        # Each chunk is a transaction on condition that the next free number is still the one that was read.
+        # Each chunk is a transaction on condition that the next free number is still the one that was read. It is
+        # larger than all lost numbers from the first one on, so that no other run takes them.
+        after = _first({**lost, **known}, total)
         for chunk in bounded(new, most=_CHUNK_NAMES, most_bytes=_CHUNK_BYTES, size=lambda name: len(name.encode())):
-            statements: list[tuple[str, tuple[object, ...]]] = [
-                (f"INSERT INTO {table} (dataset, name, label) VALUES (?, ?, ?)", (dataset, name, label))
-                for label, name in enumerate(chunk, first)
-            ]
-            after = first + len(chunk)
-            statements.append((f"UPDATE {table} SET total = ? WHERE dataset = ? IF total = ?", (after, dataset, total)))
-            if not control.apply(statements):
+            labels = {name: lost.get(name, label) for label, name in enumerate(chunk, after)}
+            after = max(after, *(label + 1 for label in labels.values()))
+            statements: list[tuple[str, tuple[object, ...]]] = [(insert, (dataset, *one)) for one in labels.items()]
+            if not control.apply([*statements, (update, (after, dataset, total))]):
                 retries.wait()  # another run took numbers in the meantime, or the outcome is unknown
                 break
-            total = first = after
+            total = after
             retries.renew()
 
 

@@ -15,14 +15,18 @@ from etl.cassandra.control import Control
 from etl.cassandra.transactions import TransactionRetries
 from etl.errors import EtlError
 from etl.tables.runs import FINISHED, STARTED, new_ingest_id
-from etl.tables.write_times import latest_write
 from schemas import TableName
-from schemas.tables import create_shared
+from schemas.tables import check_column, create_shared
 
 SPAN = 100_000
 """The number of microseconds that belong to a run. No run is shorter, and two runs never share one."""
 MOST_AHEAD = 300_000_000
 """The largest difference between clocks that is accepted, in microseconds."""
+# `latest_write` reads one range of tokens with each query, which returns one row. A thousand ranges keep a query within
+# the request's time for tables of a billion rows.
+_RANGES = 1024
+_FIRST_TOKEN = -(2**63)
+_STEP = 2**64 // _RANGES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +137,21 @@ def take_lone_run(control: Control, *, table: TableName, key: str, kind: str, da
     if not has_runs(control, table) and "path" in (control.columns(table) or {}):
         after = latest_write(control, table, key=key, column="path")
     return take_run(control, table=table, kind=kind, dataset=dataset, source="", ingest_id=new_ingest_id(), after=after)
+
+
+def latest_write(control: Control, table: TableName, *, key: str, column: str) -> int:
+    """The latest write to a column of a whole table, in microseconds since 1970; 0 if no row has a value in it. The
+    servers read all rows; only the result is sent. ``key`` is the one column of the partition key, and ``column`` is
+    not part of the key. Raises `TableError` if the table lacks one of them.
+    """
+    token = f'token("{check_column(key)}")'
+    query = (
+        f'SELECT max(writetime("{check_column(column)}")) AS latest FROM {table.quoted} '
+        f"WHERE {token} > ? AND {token} <= ?"
+    )
+    starts = range(_FIRST_TOKEN, 2**63, _STEP)
+    ranges = [(start, min(start + _STEP, 2**63 - 1)) for start in starts]
+    return max((rows[0].latest or 0) for rows in control.execute_all(query, ranges))
 
 
 def finish_run(control: Control, run: Run) -> None:

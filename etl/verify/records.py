@@ -12,7 +12,7 @@ from etl.ingest.listed_images import ListedImages
 from etl.ingest.plan import IngestPlan
 from etl.ingest.stale_rows import splits_of
 from etl.ingest.writing.image_rows import METADATA_COLUMNS
-from etl.tables.class_numbers import class_names, restore_numbers
+from etl.tables.class_numbers import class_names, take_numbers
 from etl.tables.metadata_table import MetadataTable
 from etl.tables.runs import recorded_runs
 from etl.tables.table_records import TableRecord, read_records
@@ -65,9 +65,9 @@ class Records:
         """Restore the numbers of classes that lost them, as far as their rows agree on one. Returns how many."""
         if self.agreement is None or self.record is None or not self.agreement.lost:
             return 0
-        keyspace, dataset = self.classes.keyspace, self.record.dataset
-        restore_numbers(control, keyspace=keyspace, dataset=dataset, lost=self.agreement.lost)
-        return len(self.agreement.lost)
+        lost = self.agreement.lost
+        take_numbers(control, keyspace=self.classes.keyspace, dataset=self.record.dataset, names=lost, lost=lost)
+        return len(lost)
 
     def blocks(self, names: Collection[str]) -> bool:
         """Whether images of these classes cannot be written again, because the numbers of their classes are wrong."""

@@ -12,7 +12,7 @@ from etl.ingest.class_agreement import ClassAgreement, check_classes, count_labe
 from etl.ingest.destination import create_tables
 from etl.ingest.plan import IngestPlan
 from etl.sources.plan import SourcePlan
-from etl.tables.class_numbers import class_names, restore_numbers, take_numbers
+from etl.tables.class_numbers import class_names, take_numbers
 from etl.tables.table_records import TableRecord, claim_tables
 from schemas import TableName
 
@@ -49,7 +49,7 @@ def test_an_ingest_stops_before_a_number_means_two_classes(
     counts = count_labels(spark, control, plan.metadata_table, columns=plan.columns)
     lost = ClassAgreement.of(counts, known={}).lost
     for _ in range(2):
-        restore_numbers(control, keyspace=keyspace, dataset=keyspace, lost=lost)
+        take_numbers(control, keyspace=keyspace, dataset=keyspace, names=lost, lost=lost)
         assert class_names(control, keyspace=keyspace, dataset=keyspace) == {"ant": 0, "bee": 1}
     check_classes(spark, control, plan=plan, names=["bee", "cat"])
     row = f"INSERT INTO {plan.metadata_table} (id, or_label, label) VALUES (?, ?, ?)"

@@ -7,7 +7,7 @@ import pytest
 from etl.cassandra.cluster import Cluster
 from etl.cassandra.control import Control
 from etl.errors import TableError
-from etl.tables.write_times import latest_write
+from etl.tables.sequence import latest_write
 from imagestrata.devstack.servers.cassandra import Cassandra
 from schemas import TableName
 
