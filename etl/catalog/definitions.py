@@ -316,20 +316,7 @@ def apply_changes(control: Control, changes: Sequence[Change], *, keyspace: str)
                     "in the meantime. Run apply again."
                 )
         elif change.action == "describe":
-            there = next(
-                one
-                for one in registry.entries(control, keyspace=keyspace, kind=entry.kind, name=entry.name)
-                if one.version == entry.version
-            )
-            gone = dict.fromkeys(there.tags.keys() - entry.tags.keys(), "")
-            registry.describe(
-                control,
-                there,
-                keyspace=keyspace,
-                owner=entry.owner,
-                description=entry.description,
-                tags={**gone, **entry.tags},
-            )
+            registry.describe(control, entry, keyspace=keyspace)
         elif change.action == "remove":
             for table in change.tables:
                 control.define(f"DROP TABLE IF EXISTS {table.quoted}")

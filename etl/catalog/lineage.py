@@ -8,6 +8,7 @@ import json
 import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -116,6 +117,10 @@ class _Made:
         return Node(self.kind, self.title, details=self.document)
 
 
+_Holders = dict[str, tuple[Node, int | None] | None]
+"""What holds an image, with its position there, by fingerprint; None for what does not hold it."""
+
+
 class Tracer:
     """Lineages of a keyspace, from its registry."""
 
@@ -135,19 +140,14 @@ class Tracer:
 
     def of_product(self, product: Product) -> Lineage:
         """The lineage of a split, a shard set or a model, back to runs and forward to what was made from it."""
-        made = self._of(product)
-        found = Lineage(made.node)
-        self._back(found, made)
-        self._forward(found, made)
-        return found
+        same = [made for made in self._of_kind(product.kind) if made.prints == product.fingerprint]
+        unknown = _Made(product.kind, f"{product.address} (not registered)", {"sequence": None, **product.document})
+        return self._of(min(same, key=lambda made: made.address != product.address, default=unknown))
 
     def of_model(self, digest: str, *, name: str) -> Lineage:
         """The lineage of a registered model, by the SHA-256 of its checkpoint. Raises `TableError` if there is none."""
-        for made in self._of_kind(MODEL):
-            if made.prints == (digest,):
-                found = Lineage(made.node)
-                self._back(found, made)
-                return found
+        if known := self._with(digest, MODEL, address=None):
+            return self._of(known[0])
         raise TableError(
             f"Wanted a record beside {name}, or a registered model of SHA-256 {digest[:12]} in "
             f"{self._keyspace}.registry. Found: neither. training/train.py writes records; add one with "
@@ -202,28 +202,18 @@ class Tracer:
     def _of_kind(self, kind: str) -> Iterator[_Made]:
         return (made for made in self._made if made.kind == kind)
 
-    def _of(self, product: Product) -> _Made:
-        """A product as it is registered, if it is."""
-        for is_same_place in (True, False):
-            for made in self._of_kind(product.kind):
-                if made.prints == product.fingerprint and (made.address == product.address or not is_same_place):
-                    return made
-        document = {
-            "address": product.address,
-            "fingerprint": list(product.fingerprint),
-            "metadata_table": product.metadata_table and str(product.metadata_table),
-            "data_table": product.data_table and str(product.data_table),
-            "sequence": None,
-            **product.content,
-        }
-        return _Made(product.kind, f"{product.address} (not registered)", document)
+    def _of(self, made: _Made) -> Lineage:
+        found = Lineage(made.node)
+        self._back(found, made)
+        self._forward(found, made)
+        return found
 
     def _with(self, fingerprint: str, *kinds: str, address: str | None) -> tuple[_Made, int] | None:
         """The registered product that has this fingerprint, and the number of its split."""
         found = [made for kind in kinds for made in self._of_kind(kind) if fingerprint in made.prints]
         # several splits may have the same rows: the one at the address comes first
-        found.sort(key=lambda made: made.address != address)
-        return (found[0], found[0].prints.index(fingerprint)) if found else None
+        known = min(found, key=lambda made: made.address != address, default=None)
+        return None if known is None else (known, known.prints.index(fingerprint))
 
     def _back(self, found: Lineage, made: _Made) -> None:
         """Add what a product was made from."""
@@ -245,8 +235,9 @@ class Tracer:
             return
         self._back_of_table(found, made.node, made.document["metadata_table"], until=made.document["sequence"])
         self._back_of_views(found, made)
-        if made.kind == SPLIT and (state := _state(made)):
-            found.unknown.append(f"{made.node.key}: {state}")
+        if made.kind == SPLIT:
+            with _noting(found, made.node.key):
+                _check_prints(open_split(made.address).fingerprints, made.prints)
 
     def _back_of_images(self, found: Lineage, model: _Made, *, use: str, images: Mapping[str, Any]) -> None:
         known = self._with(images["fingerprint"], SPLIT, SHARD_SET, address=images["address"])
@@ -294,79 +285,30 @@ class Tracer:
                     text = f"{use}: split {made.prints.index(images['fingerprint'])}" if made.kind == SPLIT else use
                     found.link(made.node, model.node, text)
 
-    def _held(self, found: Lineage, image_id: uuid.UUID, *, metadata: TableName) -> None:
+    def _held(self, found: Lineage, image: uuid.UUID, *, metadata: TableName) -> None:
         """Add everything that holds an image."""
-        holders: dict[str, tuple[Node, int | None] | None] = {}  # by fingerprint; None does not hold it
+        holders: _Holders = {}
         for made in self._of_kind(SPLIT):
             if made.document["metadata_table"] == str(metadata):
-                self._held_by_split(found, made, image_id, holders=holders)
+                with _noting(found, made.node.key):
+                    _hold_by_split(found, made, image, holders)
         for made in self._of_kind(SHARD_SET):
             if made.document["metadata_table"] in (None, str(metadata)):
-                self._held_by_shards(found, made, image_id, holders=holders)
+                with _noting(found, made.node.key):
+                    _hold_by_shards(found, made, image, holders)
         for model in self._of_kind(MODEL):
             for use, images in model.document["images"].items():
                 if images["metadata_table"] in ("", str(metadata)):
-                    self._held_by_model(found, model, image_id, use=use, images=images, holders=holders)
+                    with _noting(found, f"{model.node.key}: {use} used {images['address']}"):
+                        self._hold_by_model(found, model, image, holders, use=use, images=images)
 
-    def _held_by_split(
-        self, found: Lineage, made: _Made, image_id: uuid.UUID, *, holders: dict[str, tuple[Node, int | None] | None]
-    ) -> None:
-        try:
-            places = _places(made.address, made.prints, image_id)
-        except (FormatsError, SchemaError, TableError, OSError) as error:
-            found.unknown.append(f"{made.node.key}: {error}")
-            return
-        for print_, place in zip(made.prints, places, strict=True):
-            holders[print_] = None if place is None else (made.node, place[1])
-            if place is not None:
-                label, position = place
-                texts = [f"split {made.prints.index(print_)}", "" if position is None else f"position {position}",
-                         "" if label is None else f"label {label}"]  # fmt: skip
-                found.link(found.subject, made.node, ", ".join(filter(None, texts)))
-
-    def _held_by_shards(
-        self, found: Lineage, made: _Made, image_id: uuid.UUID, *, holders: dict[str, tuple[Node, int | None] | None]
-    ) -> None:
-        source = made.document["source_fingerprint"]
-        if source in holders and holders[source] is None:
-            holders[made.prints[0]] = None
-            return
-        holder = holders.get(source)
-        try:
-            storage = Storage(made.address)
-            text = storage.read_text(SHARD_MANIFEST)
-            manifest = ShardManifest.from_json(text, place=f"{made.address}/{SHARD_MANIFEST}")
-            if manifest.fingerprint != made.prints[0]:
-                raise TableError("its shards were replaced by others")
-            place = find_in_shards(storage, manifest, image_id.bytes, position=None if holder is None else holder[1])
-        except FileNotFoundError as error:
-            found.unknown.append(f"{made.node.key}: its files are not there ({error})")
-            return
-        except (FormatsError, SchemaError, TableError, OSError) as error:
-            found.unknown.append(f"{made.node.key}: {error}")
-            return
-        holders[made.prints[0]] = None if place is None else (made.node, None)
-        if place is not None:
-            found.link(found.subject if holder is None else holder[0], made.node, f"{place.shard}, sample {place.key}")
-
-    def _held_by_model(
-        self,
-        found: Lineage,
-        model: _Made,
-        image_id: uuid.UUID,
-        *,
-        use: str,
-        images: Mapping[str, Any],
-        holders: dict[str, tuple[Node, int | None] | None],
+    def _hold_by_model(
+        self, found: Lineage, model: _Made, image: uuid.UUID, holders: _Holders, *, use: str, images: Mapping[str, Any]
     ) -> None:
         print_ = images["fingerprint"]
         if print_ not in holders and images["kind"] in ("split", "rows"):
             node = Node(images["kind"], f"{images['address']} (not registered)", details=images)
-            try:
-                (place,) = _places(images["address"], (print_,), image_id, first=images["index"])
-            except (FormatsError, SchemaError, TableError, OSError) as error:
-                found.unknown.append(f"{model.node.key}: {use} used {images['address']}: {error}")
-                return
+            (place,) = _places(images["address"], (print_,), image, first=images["index"])
             holders[print_] = None if place is None else (node, place[1])
             if place is not None:
                 found.link(found.subject, node, f"split {images['index']}")
@@ -404,6 +346,43 @@ class Tracer:
         ]
 
 
+@contextmanager
+def _noting(found: Lineage, about: str) -> Iterator[None]:
+    """Go on without files that cannot be read, and report why."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        found.unknown.append(f"{about}: its files are not there ({error})")
+    except (FormatsError, SchemaError, TableError, OSError) as error:
+        found.unknown.append(f"{about}: {error}")
+
+
+def _hold_by_split(found: Lineage, made: _Made, image: uuid.UUID, holders: _Holders) -> None:
+    for index, (print_, place) in enumerate(zip(made.prints, _places(made.address, made.prints, image), strict=True)):
+        holders[print_] = None if place is None else (made.node, place[1])
+        if place is not None:
+            label, position = place
+            texts = [f"split {index}", "" if position is None else f"position {position}",
+                     "" if label is None else f"label {label}"]  # fmt: skip
+            found.link(found.subject, made.node, ", ".join(filter(None, texts)))
+
+
+def _hold_by_shards(found: Lineage, made: _Made, image: uuid.UUID, holders: _Holders) -> None:
+    source, (print_, *_) = made.document["source_fingerprint"], made.prints
+    if source in holders and holders[source] is None:
+        holders[print_] = None
+        return
+    holder = holders.get(source)
+    storage = Storage(made.address)
+    manifest = ShardManifest.from_json(storage.read_text(SHARD_MANIFEST), place=f"{made.address}/{SHARD_MANIFEST}")
+    if manifest.fingerprint != print_:
+        raise TableError("its shards were replaced by others")
+    place = find_in_shards(storage, manifest, image.bytes, position=None if holder is None else holder[1])
+    holders[print_] = None if place is None else (made.node, None)
+    if place is not None:
+        found.link(found.subject if holder is None else holder[0], made.node, f"{place.shard}, sample {place.key}")
+
+
 def _places(
     address: str, prints: Sequence[str], image_id: uuid.UUID, *, first: int = 0
 ) -> list[tuple[int | None, int | None] | None]:
@@ -421,15 +400,6 @@ def _places(
 def _check_prints(found: Sequence[str], wanted: Sequence[str]) -> None:
     if list(found) != list(wanted):
         raise TableError("its files were replaced: they have other fingerprints")
-
-
-def _state(made: _Made) -> str:
-    """What is wrong with the files of a split; empty if they are there and have its fingerprints."""
-    try:
-        _check_prints(open_split(made.address).fingerprints, made.prints)
-    except (FormatsError, SchemaError, TableError, OSError) as error:
-        return str(error)
-    return ""
 
 
 def _of_image(row: Any, metadata: TableName) -> dict[str, Any]:

@@ -51,6 +51,17 @@ class Product:
         table = self.metadata_table or self.data_table
         return None if table is None else table.keyspace
 
+    @property
+    def document(self) -> dict[str, Any]:
+        """What its files say, as in the registry's document."""
+        return {
+            "address": self.address,
+            "fingerprint": list(self.fingerprint),
+            "metadata_table": None if self.metadata_table is None else str(self.metadata_table),
+            "data_table": None if self.data_table is None else str(self.data_table),
+            **self.content,
+        }
+
 
 def product_at(address: str) -> Product | None:
     """Describe what is at an address, from its files; None if there is no split, no shard set and no checkpoint with a
@@ -216,13 +227,10 @@ def _document(control: Control, product: Product, *, keyspace: str) -> dict[str,
         metadata = next((one.metadata_table for one in records if one.data_table == product.data_table), None)
     return {
         "format": FORMAT,
-        "address": product.address,
-        "fingerprint": list(product.fingerprint),
-        "metadata_table": None if metadata is None else str(metadata),
-        "data_table": None if product.data_table is None else str(product.data_table),
         "dataset": None if metadata is None else dataset_of(control, metadata),
         "sequence": None if metadata is None else _newest_run(control, metadata, created=product.content["created"]),
-        **product.content,
+        **product.document,
+        "metadata_table": None if metadata is None else str(metadata),
     }
 
 
