@@ -8,9 +8,8 @@ from schemas.features import ViewName
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelabelPlan:
-    """The options of a run that adds a version of a label view. ``labels`` is a table of labels as ``ingest.py
-    --labels`` reads it. Classes that the dataset does not have are refused unless ``new_classes``. Raises ValueError
-    for invalid options.
+    """The options of a run that adds a version of a label view, from a file as ``ingest.py --labels`` reads it. Raises
+    ValueError for invalid options.
     """
 
     data_table: TableName
@@ -19,7 +18,7 @@ class RelabelPlan:
     view: str = "label"
     path_column: str | None = None
     label_column: str | None = None
-    new_classes: bool = False
+    new_classes: bool = False  # whether the dataset may lack some of the classes
     columns: Columns = field(default_factory=Columns)
 
     def __post_init__(self) -> None:

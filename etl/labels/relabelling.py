@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -22,7 +23,7 @@ from etl.frames import kept, small_table
 from etl.labels.plan import RelabelPlan
 from etl.labels.versions import label_views, with_labels
 from etl.secrets import driver_storage, secrets_on_executors
-from etl.sources.labels.files import read_labels
+from etl.sources.labels.files import opened, read_labels
 from etl.sources.labels.matching import label_by_file, unmatched_labels
 from etl.tables.class_numbers import class_names, take_numbers
 from etl.tables.metadata_table import MetadataTable
@@ -78,7 +79,7 @@ def run(spark: SparkSession, *, plan: RelabelPlan) -> RelabelReport:
         if opened.record is not None and opened.record.label_type != "int":
             raise ConflictError(f"Wanted images of one class each in {table}. Found: {opened.record.content}.")
         known = label_views(control, table, name=plan.view)
-        digest = _digest(spark, plan)
+        digest = digest_of_labels(spark, plan)
         if known and known[0].digest == digest:
             return RelabelReport(
                 metadata_table=str(table), view=known[0].title, is_new=False, images=0, changed=0, new_classes=[],
@@ -190,15 +191,10 @@ def _numbered(table: MetadataTable, labelled: DataFrame, *, plan: RelabelPlan) -
     return labelled.join(classes, on="or_label", how="inner"), new
 
 
-def _digest(spark: SparkSession, plan: RelabelPlan) -> str:
+def digest_of_labels(spark: SparkSession, plan: RelabelPlan) -> str:
     """The SHA-256 of the file, and of the columns that are read from it."""
-    address = plan.labels
-    folder, _, name = address.rpartition("/")
     digest = hashlib.sha256(repr((plan.path_column or "path", plan.label_column or "label")).encode())
-    try:
-        with driver_storage(spark, folder or ".").open(name) as file:
-            while piece := file.read(_CHUNK):
-                digest.update(piece)
-    except FileNotFoundError:
-        raise SourceError(f"Wanted a label file at {address}. Found: nothing there.") from None
+    with opened(plan.labels, partial(driver_storage, spark)) as file:
+        while piece := file.read(_CHUNK):
+            digest.update(piece)
     return digest.hexdigest()

@@ -57,9 +57,9 @@ def read_labels(
     """
     storage_at = partial(driver_storage, spark)
     if not address.lower().endswith(".parquet"):
-        with _opened(address, storage_at) as file:
+        with opened(address, storage_at) as file:
             check_rows(file, address)
-    with _opened(address, storage_at) as file:
+    with opened(address, storage_at) as file:
         kinds = _columns(file, address)
     wanted = _wanted(kinds, path_column, label_column, group_column)
     order = class_order(spark, address, label_column=label_column, class_names=class_names)
@@ -131,13 +131,13 @@ def class_order(
     """The class names in the schema of a .parquet file for `read_labels`, by their numbers; none in other files."""
     if class_names == "number" or not address.lower().endswith(".parquet"):
         return ()
-    with _opened(address, partial(driver_storage, spark)) as file:
+    with opened(address, partial(driver_storage, spark)) as file:
         return class_label_names(pq.read_schema(file), label_column or "label")
 
 
 def has_names(spark: SparkSession, address: str) -> bool:
     """Whether the first line of a .txt file has an image name and a number, as in Caffe's files for ImageNet."""
-    with _opened(address, partial(driver_storage, spark)) as file:
+    with opened(address, partial(driver_storage, spark)) as file:
         line = file.readline(_NAME_BYTES)
     _check_encoding(line, address)
     words = line.removeprefix(_BOM).split()
@@ -147,9 +147,9 @@ def has_names(spark: SparkSession, address: str) -> bool:
 def lack_extensions(spark: SparkSession, address: str, *, path_column: str | None = None) -> bool:
     """Whether the names in the first rows of a file for `read_labels` have no extensions of images."""
     storage_at = partial(driver_storage, spark)
-    with _opened(address, storage_at) as file:
+    with opened(address, storage_at) as file:
         column = _wanted(_columns(file, address), path_column, None, None)[0]
-    with _opened(address, storage_at) as file:
+    with opened(address, storage_at) as file:
         batch = next(_read(file, address, [column]), None)
     names = [] if batch is None else _as_bytes(batch.column(column)).to_pylist()
     return bool(names) and not any(has_extension(one) for one in names)
@@ -164,7 +164,7 @@ def read_label_lines(spark: SparkSession, address: str) -> DataFrame:
     """Read the lines of a .txt file, one integer each, as rows of `LINES`, counted from 1. It may end with blank lines.
     Raises `SourceError` for a missing file and other lines.
     """
-    with _opened(address, partial(driver_storage, spark)) as file:
+    with opened(address, partial(driver_storage, spark)) as file:
         for _ in _numbers(file, address):
             pass
     return map_batches(_task(spark), task=partial(_line_batches, address=address), schema=LINES)
@@ -177,7 +177,7 @@ def _label_batches(
     if not sum(batch.num_rows for batch in batches):
         return
     rows = 0
-    with _opened(address, executor_storage) as file:
+    with opened(address, executor_storage) as file:
         for batch in _read(file, address, sorted(set(wanted))):
             path, label, *group = (batch.column(column) for column in wanted)
             groups = _as_text(group[0]) if group else pa.nulls(batch.num_rows, pa.string())
@@ -199,7 +199,7 @@ def _line_batches(batches: Iterable[pa.RecordBatch], *, address: str) -> Iterato
     """Run the task: it ignores its one row and yields rows of `LINES`."""
     if not sum(batch.num_rows for batch in batches):
         return
-    with _opened(address, executor_storage) as file:
+    with opened(address, executor_storage) as file:
         numbered = enumerate(_numbers(file, address), start=1)
         while rows := list(islice(numbered, _BATCH_ROWS)):
             lines = pa.array([line for line, _ in rows], pa.int64())
@@ -289,7 +289,7 @@ def _task(spark: SparkSession) -> DataFrame:
 
 
 @contextmanager
-def _opened(address: str, storage_at: Callable[[str], Storage]) -> Iterator[IO[bytes]]:
+def opened(address: str, storage_at: Callable[[str], Storage]) -> Iterator[IO[bytes]]:
     """Open a file. Errors of reading it become `SourceError`."""
     folder, _, name = (address if "://" in address else os.path.abspath(address)).rpartition("/")
     try:
