@@ -6,6 +6,7 @@ source determines; `comparison` decides about each image.
 
 from collections.abc import Iterable, Iterator
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
@@ -97,7 +98,8 @@ def compared(stored: DataFrame, /, *, expected: DataFrame | None, excused: DataF
     """
     if expected is None:
         fields = [F.lit(None).cast(kind).alias(name) for name, kind in _EXPECTED.items()]
-        both = stored.select("*", *fields, F.lit(False).alias("is_listed"), F.lit(False).alias("is_excused"))
+        both = stored.select("*", F.lit(True).alias("is_there"), *fields)
+        both = both.withColumns({"is_listed": F.lit(False), "is_excused": F.lit(False)})
     else:
         listed = expected.withColumn("is_listed", F.lit(True))
         if excused is not None:
@@ -105,12 +107,9 @@ def compared(stored: DataFrame, /, *, expected: DataFrame | None, excused: DataF
             listed = listed.join(known, on="id", how="left")
         else:
             listed = listed.withColumn("is_excused", F.lit(False))
-        is_there = stored.withColumn("is_there", F.lit(True))
-        both = is_there.join(listed, on="id", how="full")
-    flags = [F.coalesce(name, F.lit(False)).alias(name) for name in ("is_listed", "is_excused")]
-    there = F.coalesce("is_there", F.lit(False)) if expected is not None else F.lit(True)
-    columns = ["id", *_METADATA, *_BLOB, *_EXPECTED]
-    both = both.select(there.alias("is_there"), *flags, *columns)
+        both = stored.withColumn("is_there", F.lit(True)).join(listed, on="id", how="full")
+    flags = [F.coalesce(name, F.lit(False)).alias(name) for name in ("is_there", "is_listed", "is_excused")]
+    both = both.select(*flags, "id", *_METADATA, *_BLOB, *_EXPECTED)
     return map_batches(both, task=partial(_compare_batches, rules=rules), schema=PROBLEMS)
 
 
@@ -121,17 +120,14 @@ def _compare_batches(batches: Iterable[pa.RecordBatch], *, rules: Rules) -> Iter
 
 
 def _compare(
-    is_there: bool, is_listed: bool, is_excused: bool, image: bytes, *values: object, rules: Rules
+    is_there: bool, is_listed: bool, is_excused: bool, image: bytes, *values: Any, rules: Rules
 ) -> Iterator[tuple[object, ...]]:
     """The rows of `PROBLEMS` of an image, from the values of `STORED` and of `EXPECTED`."""
-    of_tables = dict(zip([*_METADATA, *_BLOB], values, strict=False))
-    of_source = dict(zip(_EXPECTED, values[len(of_tables) :], strict=True))
-    row = ImageRow(**{name: of_tables[name] for name in ImageRow._fields})  # type: ignore[arg-type]
-    right = ImageRow(**{name: of_source[f"right_{name}"] for name in ImageRow._fields})  # type: ignore[arg-type]
-    about = {name: of_tables[name] for name in ("ingest_id", "length", "digest")}
-    stored = Stored(has_metadata=bool(of_tables["has_metadata"]), row=row, **about) if is_there else None  # type: ignore[arg-type]
-    reasons = {name: of_source[name] for name in ("rejected", "unreadable")}
-    expected = Expected(row=right, is_excused=is_excused, **reasons) if is_listed else None  # type: ignore[arg-type]
+    has_metadata, ingest_id, *of_metadata, length, digest, data_label = values[: -len(_EXPECTED)]
+    *of_source, rejected, unreadable = values[-len(_EXPECTED) :]
+    row, right = ImageRow._make([*of_metadata, data_label]), ImageRow._make(of_source)
+    stored = Stored(bool(has_metadata), ingest_id, length, digest, row) if is_there else None
+    expected = Expected(right, rejected, unreadable, is_excused) if is_listed else None
     named = row if stored is not None and stored.has_metadata else right
     name = f"{named.or_split}/{named.path}" if named.or_split and named.path else named.path
     for problem in problems_of(image, stored, expected, rules=rules):
