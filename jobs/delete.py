@@ -26,13 +26,13 @@ from typing import TYPE_CHECKING
 from etl.deleting.plan import DeletePlan
 from formats import command_line
 from jobs import options
-from jobs.arguments import both_tables, make_parser, parse
+from jobs.arguments import make_parser, parse
 from jobs.command import execute
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from etl.deleting.report import DeleteReport
+    from etl.deleting.deletion import DeleteReport
 
 EPILOG = f"""
 {options.CASSANDRA_HELP}
@@ -72,7 +72,7 @@ def parser() -> command_line.Parser:
 
 def parse_args(argv: Sequence[str] | None = None) -> tuple[DeletePlan, argparse.Namespace]:
     """The plan, and the options ``plan`` and ``json``. Exits with 2 for bad arguments."""
-    return parse(parser(), argv, plan=_plan, needed=both_tables, finish=options.check_condition)
+    return parse(parser(), argv, plan=_plan, finish=options.check_condition)
 
 
 def run(spark: "SparkSession", *, plan: DeletePlan) -> "DeleteReport":

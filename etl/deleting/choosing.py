@@ -35,9 +35,8 @@ class Chosen:
 
 
 def choose(table: MetadataTable, *, plan: DeletePlan, half: DataFrame | None) -> Chosen:
-    """Find the images of a plan. ``half`` are those of `MetadataTable.half_deleted`. Raises `SourceError` for an id
-    that is not that of an image, or a file of ids that cannot be read, and `TableError` for an ingest that does not
-    exist, or a condition that cannot be evaluated.
+    """Find the images of a plan. ``half`` are those of `MetadataTable.half_deleted`. Raises `SourceError` for ids that
+    no image has, and `TableError` for an ingest that does not exist, or a condition that cannot be evaluated.
     """
     spark, states = table.spark, table.rows(STATE)
     nothing = small_table(spark, {"id": []}, "id BINARY")

@@ -3,7 +3,7 @@
 import logging
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -13,7 +13,6 @@ from etl.columns import column, exact_names
 from etl.deleting.choosing import Chosen, choose
 from etl.deleting.holders import Holder, check_holders, find_holders, find_models
 from etl.deleting.plan import DeletePlan
-from etl.deleting.report import DeleteReport
 from etl.errors import ConflictError, EtlError, SourceError, TableError
 from etl.frames import kept
 from etl.ingest.stale_rows import UNCONFIRMED_SHARE
@@ -22,17 +21,66 @@ from etl.splits.metadata import cache_folder, publish_cache, read_cache, summed_
 from etl.splits.metadata_reading import checked
 from etl.splits.plan import SplitPlan
 from etl.tables.metadata_table import MetadataTable
-from etl.tables.removal import Removal, check_removed, record, remove, value_tables
+from etl.tables.removal import Removal, remove_images, value_tables
 from etl.tables.runs import recorded_runs
 from etl.tables.sequence import Run, finish_run, take_lone_run
 from etl.tables.table_records import check_pair
-from schemas import IdentifierError, TableName
+from formats.sizes import counted
+from schemas import IdentifierError
 from schemas.tables import DELETED, history_of
 
 log = logging.getLogger("imagestrata.delete")
 
 _SOURCES = 20
 _WRITERS = ("ingest", "repair", "features", "labels")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteReport:
+    """What was deleted, or would be."""
+
+    data_table: str
+    metadata_table: str
+    images: int
+    of: int  # the images in the table before
+    bytes: int
+    sources: dict[str, int]
+    before: int  # chosen images that were deleted by an earlier run
+    values: list[str]  # the tables from which feature values and labels of these images were removed
+    splits: dict[str, int | None]  # The images in each split that holds some; None for a split that cannot be read.
+    protected: list[str]  # the splits among these that need ``--force``
+    # The images by registered model and use, such as ``model.pt@v1 (training)``; None if its split cannot be read.
+    models: dict[str, int | None]
+    caches: dict[str, int]  # the images that were removed from each metadata cache
+    confirm: int | None  # the number for ``--count``, if it must be confirmed
+    history: str  # the table that has a record of each image
+    sequence: int | None  # of the run, among the table's runs; None if nothing was deleted
+    seconds: float = field(compare=False)
+
+    def __str__(self) -> str:
+        is_done = self.sequence is not None
+        lines = [f"{name}: {counted(count, 'image')}" for name, count in self.sources.items()]
+        for address, images in self.splits.items():
+            number = "cannot be read" if images is None else f"{counted(images, 'image')}"
+            note = "; it is pinned or named by --split, so --force is needed" if address in self.protected else ""
+            lines.append(f"{address}: {number}{' deleted' if is_done and images is not None else note}")
+        for name, images in self.models.items():
+            number = "its split cannot be read" if images is None else f"has seen {counted(images, 'image')}"
+            lines.append(f"model {name}: {number}")
+        lines += [f"{address}: {counted(images, 'image')} removed from this cache" for address, images in
+                  self.caches.items()]  # fmt: skip
+        if self.values:
+            lines.append(f"values in {', '.join(self.values)}")
+        before = f"; {self.before:,} were deleted before" if self.before else ""
+        size = f"{self.images:,} of {counted(self.of, 'image')} ({self.bytes / 1e6:,.1f} MB)"
+        if is_done:
+            last = f"deleted {size} from {self.metadata_table} and {self.data_table} in {self.seconds:,.1f} s{before}"
+            last += f"; run {self.sequence}; recorded in {self.history}"
+        else:
+            last = f"would delete {size} of {self.metadata_table} and {self.data_table}{before}; nothing was deleted"
+            if self.confirm is not None:
+                last += f"; to delete them, add --count {self.confirm}"
+        return "\n".join([*lines, last])
 
 
 def run(spark: SparkSession, *, plan: DeletePlan) -> DeleteReport:
@@ -42,28 +90,31 @@ def run(spark: SparkSession, *, plan: DeletePlan) -> DeleteReport:
     started = time.monotonic()
     with ExitStack() as stack:
         found = _survey(spark, plan=plan, stack=stack)
+        table, report = found.table, found.report
         check_holders(found.holders, plan=plan)
-        check_count(found.images if found.unrecorded else 0, of=found.of, plan=plan)
-        table = found.table
-        control, metadata = table.control, table.name
+        check_count(report.images if found.unrecorded else 0, of=report.of, plan=plan)
         caches = {address: _clean_cache(spark, address, ids=found.ids, plan=plan) for address in plan.caches}
-        run = take_lone_run(control, table=metadata, key=plan.columns.id, kind="delete", dataset=table.dataset)
+        run = take_lone_run(table, kind="delete", dataset=table.dataset)
         log.info("this is %s", run)
-        removal = Removal.begin(control, data=plan.data_table, metadata=metadata, columns=plan.columns, run=run)
-        states = found.chosen.states
-        record(states, removal=removal, kind=DELETED, reason=plan.reason.strip())
-        removed = found.ids.transform(remove, removal=removal).count()
-        check_removed(removed, of=found.images + found.before, metadata=metadata)
+        removal = Removal.begin(table, data=plan.data_table, run=run)
+        remove_images(
+            found.ids,
+            count=report.images + report.before,
+            states=found.chosen.states,
+            removal=removal,
+            kind=DELETED,
+            reason=plan.reason.strip(),
+        )
         _check_alone(found, run=run)
-        finish_run(control, run)
-        return _report(found, plan=plan, started=started, run=run, caches=caches)
+        finish_run(table.control, run)
+        seconds = round(time.monotonic() - started, 3)
+        return replace(report, caches=caches, sequence=run.sequence, seconds=seconds)
 
 
 def estimate(spark: SparkSession, *, plan: DeletePlan) -> DeleteReport:
     """Find the images and the splits that hold them. Writes nothing. Raises `EtlError` if they cannot be deleted."""
-    started = time.monotonic()
     with ExitStack() as stack:
-        return _report(_survey(spark, plan=plan, stack=stack), plan=plan, started=started)
+        return _survey(spark, plan=plan, stack=stack).report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,20 +124,15 @@ class _Found:
     table: MetadataTable
     chosen: Chosen
     ids: DataFrame  # all that are removed, also those that an earlier run deleted
-    images: int
     # The images that no run has recorded as deleted. Without any, an interrupted run is finished, whose number was
     # confirmed: images are only removed when all are recorded, so that the number is the same.
     unrecorded: int
-    of: int
-    before: int
-    bytes: int
-    sources: dict[str, int]
     holders: list[Holder]
-    models: dict[str, int | None]
-    values: tuple[TableName, ...]
+    report: DeleteReport  # before anything was deleted
 
 
 def _survey(spark: SparkSession, *, plan: DeletePlan, stack: ExitStack) -> _Found:
+    started = time.monotonic()
     control = stack.enter_context(Control.from_spark(spark))
     stack.enter_context(secrets_on_executors(spark))
     stack.enter_context(exact_names(spark))
@@ -105,20 +151,27 @@ def _survey(spark: SparkSession, *, plan: DeletePlan, stack: ExitStack) -> _Foun
     unrecorded = images if half is None else chosen.states.join(half, on="id", how="left_anti").count()
     if begun := images - unrecorded:
         log.warning("%s of them are those that an interrupted run has begun to delete", f"{begun:,}")
-    return _Found(
-        table=table,
-        chosen=chosen,
-        ids=ids,
+    of = table.rows([]).count()
+    holders = find_holders(spark, control, chosen.states.select("id"), plan=plan)
+    report = DeleteReport(
+        data_table=str(plan.data_table),
+        metadata_table=str(plan.metadata_table),
         images=images,
-        unrecorded=unrecorded,
-        of=table.rows([]).count(),
-        before=before,
+        of=of,
         bytes=sum(row["bytes"] or 0 for row in rows),
         sources={row["source"] or "no source": row["images"] for row in rows[:_SOURCES]},
-        holders=find_holders(spark, control, chosen.states.select("id"), plan=plan),
+        before=before,
+        values=[str(values) for values in value_tables(control, plan.metadata_table)],
+        splits={holder.address: holder.images for holder in holders},
+        protected=[] if plan.force else [holder.address for holder in holders if holder.is_protected],
         models=find_models(spark, control, ids, plan=plan),
-        values=value_tables(control, plan.metadata_table),
+        caches={},
+        confirm=images if unrecorded and needs_confirmation(images, of=of) else None,
+        history=str(history_of(plan.metadata_table)),
+        sequence=None,
+        seconds=round(time.monotonic() - started, 3),
     )
+    return _Found(table=table, chosen=chosen, ids=ids, unrecorded=unrecorded, holders=holders, report=report)
 
 
 def _check_tables(control: Control, *, plan: DeletePlan) -> None:
@@ -155,10 +208,7 @@ def needs_confirmation(images: int, *, of: int) -> bool:
 
 
 def _clean_cache(spark: SparkSession, address: str, *, ids: DataFrame, plan: DeletePlan) -> int:
-    """Write a metadata cache again without the images of these ids (16 bytes each); returns how many it had. Runs
-    Spark. Raises `TableError` if there is no cache of the plan's tables, it is damaged, or nothing would be left of it,
-    and `OutputExistsError` if the folder has other files.
-    """
+    """Write a metadata cache again without the images of these ids (16 bytes each); returns how many it had."""
     of = SplitPlan(
         data_table=plan.data_table, metadata_table=plan.metadata_table, metadata_in=address, columns=plan.columns
     )
@@ -194,31 +244,3 @@ def _check_alone(found: _Found, *, run: Run) -> None:
             f"Wanted no rows of deleted images in {metadata}. Found: {left:,} rows, with later write times (see "
             "WRITETIME in CQL), from a machine whose clock was ahead. Run this again when these times have passed."
         )
-
-
-def _report(
-    found: _Found,
-    *,
-    plan: DeletePlan,
-    started: float,
-    run: Run | None = None,
-    caches: dict[str, int] | None = None,
-) -> DeleteReport:
-    return DeleteReport(
-        data_table=str(plan.data_table),
-        metadata_table=str(plan.metadata_table),
-        images=found.images,
-        of=found.of,
-        bytes=found.bytes,
-        sources=found.sources,
-        before=found.before,
-        values=[str(table) for table in found.values],
-        splits={holder.address: holder.images for holder in found.holders},
-        protected=[] if plan.force else [holder.address for holder in found.holders if holder.is_protected],
-        models=found.models,
-        caches=caches or {},
-        confirm=found.images if found.unrecorded and needs_confirmation(found.images, of=found.of) else None,
-        history=str(history_of(plan.metadata_table)),
-        sequence=None if run is None else run.sequence,
-        seconds=round(time.monotonic() - started, 3),
-    )

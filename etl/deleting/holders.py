@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import reduce
 
@@ -53,20 +54,23 @@ def find_holders(spark: SparkSession, control: Control, ids: DataFrame, *, plan:
     """The splits of the plan's tables that hold images of these ids (16 bytes; persisted), or that cannot be read, by
     address. Runs Spark.
     """
-    found = {}
+    found = []
     for candidate in _candidates(control, plan=plan):
         if candidate.metadata_table not in (None, str(plan.metadata_table)):
             continue
+        images, problem = None, ""
         try:
             rows = _ids_of(spark, candidate, plan=plan)
-            images = 0 if rows is None else rows.join(ids, on="id", how="left_semi").distinct().count()
+            images = 0 if rows is None else _count_held(rows, ids)
         except _UNREADABLE as error:
-            reason = one_line(error)[:200]
-            found[candidate.address] = Holder(candidate.address, None, candidate.is_protected, reason)
-        else:
-            if images:
-                found[candidate.address] = Holder(candidate.address, images, candidate.is_protected)
-    return [found[address] for address in sorted(found)]
+            problem = one_line(error)[:200]
+        if images != 0:
+            found.append(Holder(candidate.address, images, candidate.is_protected, problem))
+    return sorted(found, key=lambda holder: holder.address)
+
+
+def _count_held(rows: DataFrame, ids: DataFrame) -> int:
+    return rows.join(ids, on="id", how="left_semi").distinct().count()
 
 
 def find_models(spark: SparkSession, control: Control, ids: DataFrame, *, plan: DeletePlan) -> dict[str, int | None]:
@@ -83,14 +87,11 @@ def find_models(spark: SparkSession, control: Control, ids: DataFrame, *, plan: 
             if is_of_files or images["metadata_table"] not in ("", str(plan.metadata_table)):
                 continue
             address, print_ = split_of.get(images["fingerprint"], (images["address"], images["fingerprint"]))
-            name = f"{entry.title} ({use})"
-            try:
-                count = _parts(spark, address)[1][print_].join(ids, on="id", how="left_semi").distinct().count()
-            except (*_UNREADABLE, LookupError):
-                found[name] = None
-            else:
-                if count:
-                    found[name] = count
+            count = None
+            with suppress(*_UNREADABLE, LookupError):
+                count = _count_held(_parts(spark, address)[1][print_], ids)
+            if count != 0:
+                found[f"{entry.title} ({use})"] = count
     return found
 
 
@@ -132,7 +133,8 @@ def _ids_of(spark: SparkSession, candidate: _Candidate, *, plan: DeletePlan) -> 
     """The ids of a split; None if it is a split of other tables. Raises errors of `formats` and Spark."""
     metadata_table, parts = _parts(spark, candidate.address)
     if metadata_table not in ("", str(plan.metadata_table)):
-        _check_own(candidate, metadata_table)
+        if candidate.metadata_table is None and candidate.is_protected:  # the user named it
+            raise ConflictError(f"it is a split of {metadata_table}")
         return None
     if candidate.fingerprints and sorted(candidate.fingerprints) != sorted(parts):
         raise ConflictError("another split was published there since it was pinned")
@@ -149,9 +151,3 @@ def _parts(spark: SparkSession, address: str) -> tuple[str, dict[str, DataFrame]
         else:
             parts[part.fingerprint] = split_rows(spark, split, part.index).select("id")
     return split.manifest.metadata_table, parts
-
-
-def _check_own(candidate: _Candidate, metadata_table: str) -> None:
-    """Raise `ConflictError` for a split of other tables that the user named."""
-    if candidate.metadata_table is None and candidate.is_protected:
-        raise ConflictError(f"it is a split of {metadata_table}")

@@ -19,7 +19,7 @@ from etl.ingest.writing.outcomes import DELETED, THERE, WRITTEN
 from etl.sources.entries import text
 from etl.sources.plan import SourcePlan
 from etl.tables.metadata_table import STATE, MetadataTable
-from etl.tables.removal import Removal, check_removed, record, remove
+from etl.tables.removal import Removal, remove_images
 from etl.tables.sequence import Run
 from formats.image_names import HIDDEN
 from schemas.tables import PRUNED
@@ -100,17 +100,14 @@ def prune(stale: DataFrame, /, *, control: Control, plan: IngestPlan, run: Run, 
     """Remove stale rows (of `not_found`, persisted) and their images, record them in the history, and count them. Runs
     Spark. Raises `TableError` if not all were removed.
     """
-    tables, spark = plan.tables, stale.sparkSession
+    table = MetadataTable.open(stale.sparkSession, control, plan.tables.metadata, columns=plan.columns)
     # Rows that a later run has written stay: its clock is later.
-    removal = Removal.begin(control, data=tables.data, metadata=tables.metadata, columns=tables.columns, run=run)
+    removal = Removal.begin(table, data=plan.tables.data, run=run)
     with ExitStack() as stack:
-        table = MetadataTable.open(spark, control, tables.metadata, columns=tables.columns)
         states = kept(table.rows(STATE).join(stale.select("id"), on="id", how="left_semi"), stack=stack)
-        rows = states.count()
-        record(states, removal=removal, kind=PRUNED, reason=f"not found by ingest {ingest_id}")
-        removed = states.transform(remove, removal=removal).count()
-    check_removed(removed, of=rows, metadata=tables.metadata)
-    return removed
+        rows, reason = states.count(), f"not found by ingest {ingest_id}"
+        remove_images(states, count=rows, states=states, removal=removal, kind=PRUNED, reason=reason)
+    return rows
 
 
 def of_listing(entries: DataFrame, /) -> DataFrame:

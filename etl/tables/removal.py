@@ -23,6 +23,7 @@ from etl.cassandra.registry import registered_views
 from etl.cassandra.tables import append_rows, read_table, uuid_bytes, uuid_text
 from etl.cassandra.task_sessions import insert_into, task_session
 from etl.errors import TableError
+from etl.tables.metadata_table import MetadataTable
 from etl.tables.sequence import Run
 from etl.workers import map_batches
 from schemas import Columns, IdentifierError, TableName
@@ -46,8 +47,9 @@ class Removal:
     run: Run  # what a later run writes stays
 
     @classmethod
-    def begin(cls, control: Control, *, data: TableName, metadata: TableName, columns: Columns, run: Run) -> "Removal":
+    def begin(cls, table: MetadataTable, *, data: TableName, run: Run) -> "Removal":
         """Find the tables, and create the history of the metadata table unless it exists. Raises `TableError`."""
+        control, metadata = table.control, table.name
         try:
             history = history_of(metadata)
         except IdentifierError as error:
@@ -55,14 +57,14 @@ class Removal:
         if control.columns(history) is None:
             control.define(create_history(metadata))
         tables = value_tables(control, metadata)
-        labels = tuple(table for table in tables if "bucket" in control.key(table))
+        labels = tuple(one for one in tables if "bucket" in control.key(one))
         return cls(
             cluster=control.located,
             data=data,
             metadata=metadata,
-            columns=columns,
-            has_label=columns.label in (control.columns(data) or {}),
-            values=tuple(table for table in tables if table not in labels),
+            columns=table.columns,
+            has_label=table.columns.label in (control.columns(data) or {}),
+            values=tuple(one for one in tables if one not in labels),
             labels=labels,
             run=run,
         )
@@ -80,10 +82,22 @@ def value_tables(control: Control, metadata: TableName) -> tuple[TableName, ...]
     return tuple(found)
 
 
-def record(states: DataFrame, /, *, removal: Removal, kind: str, reason: str) -> None:
-    """Write the states of images, rows of `metadata_table.STATE` with ``id`` (16 bytes), to the history before they are
-    removed, as `DELETED` or `PRUNED`. Runs Spark.
+def remove_images(
+    ids: DataFrame, /, *, count: int, states: DataFrame, removal: Removal, kind: str, reason: str
+) -> None:
+    """Remove ``count`` images (``id`` of 16 bytes). Before that, write the states of those that were not removed
+    earlier, rows of `metadata_table.STATE` with ``id``, to the history, as `DELETED` or `PRUNED`. Runs Spark. Raises
+    `TableError` unless all images were removed.
     """
+    _record(states, removal=removal, kind=kind, reason=reason)
+    removed = ids.transform(remove, removal=removal).count()
+    if removed != count:  # Spark may have lost their list with an executor
+        raise TableError(
+            f"Wanted to remove {count:,} images from {removal.metadata}. Found: {removed:,} removed. Run this again."
+        )
+
+
+def _record(states: DataFrame, *, removal: Removal, kind: str, reason: str) -> None:
     history, run = history_of(removal.metadata), removal.run
     # a run that was killed may have recorded some of them already
     known = read_table(states.sparkSession, history, columns=["id", "since", "kind"])
@@ -100,8 +114,8 @@ def record(states: DataFrame, /, *, removal: Removal, kind: str, reason: str) ->
 
 
 def remove(ids: DataFrame, /, *, removal: Removal) -> DataFrame:
-    """Remove images (``id`` of 16 bytes): their feature values, and then their data and metadata rows. It happens when
-    the result, the removed ids, is computed. Rows that a later run has written stay.
+    """Remove feature values of images, and then their data and metadata rows, when the result, the removed ids, is
+    computed. Rows that a later run has written stay.
     """
     return map_batches(ids.select("id"), task=partial(_remove_batches, removal=removal), schema="id BINARY")
 
@@ -140,9 +154,3 @@ async def _remove(ids: Sequence[bytes], removal: Removal) -> None:
 
         for start in range(0, len(ids), _IN_FLIGHT):
             await asyncio.gather(*(remove_one(uuid.UUID(bytes=one)) for one in ids[start : start + _IN_FLIGHT]))
-
-
-def check_removed(removed: int, *, of: int, metadata: TableName) -> None:
-    """Raise `TableError` unless all images were removed: Spark may have lost their list with an executor."""
-    if removed != of:
-        raise TableError(f"Wanted to remove {of:,} images from {metadata}. Found: {removed:,} removed. Run this again.")

@@ -14,6 +14,7 @@ from typing import Any
 from etl.cassandra.control import Control
 from etl.cassandra.transactions import TransactionRetries
 from etl.errors import EtlError
+from etl.tables.metadata_table import MetadataTable
 from etl.tables.runs import FINISHED, STARTED, new_ingest_id
 from schemas import TableName
 from schemas.tables import check_column, create_shared
@@ -60,9 +61,8 @@ def now() -> int:
 
 
 def next_clock(*, here: int, last: int | None, at_server: int, after: int = 0, table: TableName) -> int:
-    """The clock of the next run, in microseconds, from the time of this machine, the previous run's clock, the time of
-    a Cassandra node, and a write time to be later than. Raises `EtlError` if the table's times are more than five
-    minutes ahead of this machine, or this machine is more than five minutes ahead of the server.
+    """The clock of the next run, in microseconds, from the times of this machine and of a Cassandra node, the previous
+    run's clock, and a write time to be later than. Raises `EtlError` if a time is more than five minutes ahead.
     """
     written = max(after, -1 if last is None else last + SPAN - 1)
     wrong = None
@@ -90,9 +90,8 @@ def take_run(
     ttl: int | None = None,
 ) -> Run:
     """Register the next run in the sequence of a metadata table, with its clock, later than the write time ``after``,
-    in a lightweight transaction. A resumed run is registered as a new run too. The table ``ingests`` must exist, with
-    ``ttl`` if one is given. Raises `EtlError` if clocks disagree by more than five minutes, and `UnreachableError`,
-    also if other runs registered first too many times.
+    in a lightweight transaction; a resumed run too. The table ``ingests`` must exist, with ``ttl`` if one is given.
+    Raises `EtlError` if clocks disagree, and `UnreachableError`.
     """
     runs = TableName(table.keyspace, "ingests").quoted
     query = f"SELECT sequence, clock, last FROM {runs} WHERE table_name = ? LIMIT 1"
@@ -128,15 +127,15 @@ def take_run(
         retries.wait()
 
 
-def take_lone_run(control: Control, *, table: TableName, key: str, kind: str, dataset: str = "") -> Run:
+def take_lone_run(table: MetadataTable, /, *, kind: str, dataset: str = "") -> Run:
     """Register a run that reads no source, on tables that may come from other tools. Its clock is later than all
     writes. Raises as `take_run` does.
     """
-    create_sequence(control, keyspace=table.keyspace)
-    after = 0
-    if not has_runs(control, table) and "path" in (control.columns(table) or {}):
-        after = latest_write(control, table, key=key, column="path")
-    return take_run(control, table=table, kind=kind, dataset=dataset, source="", ingest_id=new_ingest_id(), after=after)
+    control, name = table.control, table.name
+    create_sequence(control, keyspace=name.keyspace)
+    has_writes = not table.runs and "path" in table.fields
+    after = latest_write(control, name, key=table.columns.id, column="path") if has_writes else 0
+    return take_run(control, table=name, kind=kind, dataset=dataset, source="", ingest_id=new_ingest_id(), after=after)
 
 
 def latest_write(control: Control, table: TableName, *, key: str, column: str) -> int:
@@ -161,15 +160,6 @@ def finish_run(control: Control, run: Run) -> None:
     retries = TransactionRetries(f"Wanted to record the end of {run}.")
     while not control.apply([(update, (FINISHED, run.table.table, run.sequence, run.clock))]):
         retries.wait()
-
-
-def has_runs(control: Control, table: TableName) -> bool:
-    """Whether any run is recorded for a metadata table."""
-    runs = TableName(table.keyspace, "ingests")
-    if control.columns(runs) is None:
-        return False
-    query = f"SELECT last FROM {runs.quoted} WHERE table_name = ? LIMIT 1"
-    return bool(control.execute(query, (table.table,), is_serial=True))
 
 
 def create_sequence(control: Control, *, keyspace: str) -> None:

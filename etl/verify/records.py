@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
 
-from etl.cassandra.control import Control
 from etl.ingest.class_agreement import ClassAgreement, counts_of
 from etl.ingest.destination import fitting_record
 from etl.ingest.listed_images import ListedImages
@@ -15,7 +14,7 @@ from etl.ingest.writing.image_rows import METADATA_COLUMNS
 from etl.tables.class_numbers import class_names, take_numbers
 from etl.tables.metadata_table import MetadataTable
 from etl.tables.runs import recorded_runs
-from etl.tables.table_records import TableRecord, read_records
+from etl.tables.table_records import read_records
 from etl.verify.comparison import Rules
 from etl.verify.expected import Expectation
 from etl.verify.plan import VerifyPlan
@@ -35,17 +34,17 @@ _LISTED = {"label", "or_label", "or_split", "path", "source"}
 class Records:
     """What is recorded of two tables."""
 
-    record: TableRecord | None  # what they hold; None if no ingest has recorded it
+    table: MetadataTable
     # What their rows say about the numbers of classes; None unless classes are numbered by name.
     agreement: ClassAgreement | None
-    classes: TableName  # the table of classes
     rules: Rules  # what follows for the comparison of rows
 
     def class_problems(self) -> dict[str, list[str]]:
         """The problems of the table of classes by kind, a line for each class."""
-        if self.agreement is None or self.record is None:
+        if self.agreement is None:
             return {}
         agreement, lost = self.agreement, []
+        classes, dataset = TableName(self.table.name.keyspace, "classes"), _text(self.table.dataset)
         for name, number in agreement.lost.items():
             lost.append(f"{name!r} (expected {number}, as in its {counted(agreement.rows[name], 'row')}, found null)")
         for name, numbers in agreement.doubtful.items():
@@ -54,19 +53,19 @@ class Records:
         changed = []
         for name, number in agreement.changed.items():
             if name not in agreement.single:
-                update = f"UPDATE {self.classes} SET label = {number} WHERE dataset = {_text(self.record.dataset)}"
+                update = f"UPDATE {classes} SET label = {number} WHERE dataset = {dataset}"
                 changed.append(
                     f"{name!r} (expected {number}, as in its {counted(agreement.rows[name], 'row')}, found "
                     f"{agreement.known[name]}; to correct it: {update} AND name = {_text(name)};)"
                 )
         return {kind: lines for kind, lines in zip(OF_CLASSES, (lost, changed), strict=True) if lines}
 
-    def restore(self, control: Control) -> int:
+    def restore(self) -> int:
         """Restore the numbers of classes that lost them, as far as their rows agree on one. Returns how many."""
-        if self.agreement is None or self.record is None or not self.agreement.lost:
-            return 0
-        lost = self.agreement.lost
-        take_numbers(control, keyspace=self.classes.keyspace, dataset=self.record.dataset, names=lost, lost=lost)
+        lost, table = {} if self.agreement is None else self.agreement.lost, self.table
+        if lost:
+            keyspace = table.name.keyspace
+            take_numbers(table.control, keyspace=keyspace, dataset=table.dataset, names=lost, lost=lost)
         return len(lost)
 
     def blocks(self, names: Collection[str]) -> bool:
@@ -117,15 +116,14 @@ def records_of(table: MetadataTable, *, plan: VerifyPlan, metadata: DataFrame) -
         ingests={ingest: sources - {""} for ingest, sources in ingests.items()},
         first_run=min((run.clock for run in runs), default=None),
     )
-    return Records(record=record, agreement=agreement, classes=TableName(keyspace, "classes"), rules=rules)
+    return Records(table=table, agreement=agreement, rules=rules)
 
 
 def with_source(
-    control: Control, records: Records, *, plan: VerifyPlan, images: ListedImages
+    records: Records, ingest: IngestPlan, *, plan: VerifyPlan, images: ListedImages
 ) -> tuple[Rules, Expectation]:
     """What follows for the comparison with a source. Raises `EtlError` for classes that do not fit the tables."""
-    ingest = plan.ingest
-    assert ingest is not None
+    control = records.table.control
     numbers = dict(records.rules.numbers)
     names = images.counts.classes
     if ingest.source.label_type == "int":

@@ -21,6 +21,7 @@ from etl.ingest.writing.preparation import Preparation
 from etl.ingest.writing.table_rows import TableTarget
 from etl.ingest.writing.tasks import task_count, write
 from etl.sources.entries import Listing
+from etl.tables.metadata_table import MetadataTable
 from etl.tables.runs import new_ingest_id, recorded_runs, sequences_by_ingest
 from etl.tables.sequence import Run, finish_run, take_lone_run
 from etl.verify.comparison import KINDS, MISSING_BLOB, NO_METADATA, Rules
@@ -45,7 +46,7 @@ class Repaired:
     """The number of images that were written again or deleted, but are unchanged when read."""
 
 
-def delete_halves(control: Control, problems: DataFrame, *, plan: VerifyPlan) -> Repaired:
+def delete_halves(problems: DataFrame, *, table: MetadataTable, plan: VerifyPlan) -> Repaired:
     """Delete rows without a counterpart, and check that they are gone. Each row is checked again just before. Raises
     `EtlError` if there are too many, which points to another cause.
     """
@@ -56,7 +57,7 @@ def delete_halves(control: Control, problems: DataFrame, *, plan: VerifyPlan) ->
             f"Wanted at most {MOST_DELETED:,} rows to delete. Found: more in {plan.metadata_table} and "
             f"{plan.data_table}. Ingest the source again, or pass it to this job; both write what is missing."
         )
-    name, data = plan.columns.id, plan.columns.data
+    control, name, data = table.control, plan.columns.id, plan.columns.data
     blob = f'SELECT WRITETIME("{data}") AS written FROM {plan.data_table.quoted} WHERE "{name}" = ?'
     known = f'SELECT "{name}" FROM {plan.metadata_table.quoted} WHERE "{name}" = ?'
     delete_known = f'DELETE FROM {plan.metadata_table.quoted} USING TIMESTAMP ? WHERE "{name}" = ?'
@@ -69,7 +70,7 @@ def delete_halves(control: Control, problems: DataFrame, *, plan: VerifyPlan) ->
         has_metadata = bool(control.execute(known, (image,)))
         return has_metadata != has_blob(image) and has_metadata == (kind == MISSING_BLOB)
 
-    run = take_lone_run(control, table=plan.metadata_table, key=plan.columns.id, kind="repair")
+    run = take_lone_run(table, kind="repair")
     mended: Counter[str] = Counter()
     for row in sorted(rows, key=lambda row: bytes(row["id"])):
         kind, image = row["kind"], uuid.UUID(bytes=bytes(row["id"]))
@@ -107,9 +108,8 @@ def rewrite(
     expectation: Expectation,
     rules: Rules,
 ) -> Repaired:
-    """Write images with problems again from a source, read them back and compare them again. Runs Spark. ``metadata``
-    has rows of `problems.stored_metadata`. Images that are rejected now are recorded in the quarantine table and not
-    repaired.
+    """Write images with problems again from a source, read them back and compare them again. Those that are rejected
+    now get into the quarantine table. Runs Spark. ``metadata`` has rows of `problems.stored_metadata`.
     """
     listing, counts = images.listing, images.counts
     spark = problems.sparkSession

@@ -96,7 +96,7 @@ class Verification:
             check_tables(self._control, plan=plan)
             create_history_table(self._control, plan=replace(plan, create=True))
         self._images = images = list_images(self._spark, self._control, plan=plan, stack=self._stack)
-        self._rules, self._expectation = with_source(self._control, self._records, plan=self._plan, images=images)
+        self._rules, self._expectation = with_source(self._records, plan, plan=self._plan, images=images)
 
     def compare(self) -> None:
         """Find and count the problems. Raises `EtlError` if no row can be compared with the source."""
@@ -132,9 +132,9 @@ class Verification:
         if not plan.repair or not self._counts:
             return
         log.info("repair %s problems", f"{sum(self._counts.values()):,}")
-        restored = self._records.restore(control)
+        restored = self._records.restore()
         if self._images is None or plan.ingest is None or self._expectation is None:
-            self._repaired = delete_halves(control, problems, plan=plan)
+            self._repaired = delete_halves(problems, table=self._table(), plan=plan)
         elif not self._records.blocks(self._images.counts.classes) and not problems.where("is_rewritable").isEmpty():
             self._repaired = rewrite(
                 control,

@@ -18,9 +18,8 @@ from etl.cassandra import registry
 from etl.cassandra.control import Control
 from etl.catalog.lineage import Tracer
 from etl.catalog.products import product_at, register_product
-from etl.deleting import deletion
+from etl.deleting.deletion import DeleteReport
 from etl.deleting.plan import DeletePlan
-from etl.deleting.report import DeleteReport
 from etl.errors import ConflictError, SourceError, TableError
 from etl.ingest.plan import IngestPlan
 from etl.labels import relabelling
@@ -31,6 +30,7 @@ from etl.sources.plan import SourcePlan
 from etl.splits import splitting
 from etl.splits.plan import SplitPlan
 from etl.tables import removal
+from etl.tables.removal import remove
 from etl.verify.plan import VerifyPlan
 from formats import open_split
 from imagestrata.devstack.servers.cassandra import Cassandra
@@ -127,7 +127,7 @@ def people(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ite
 def left(spark: SparkSession, people: People) -> set[uuid.UUID]:
     """The images that are still there after a run that was interrupted: after the record, and half of the images."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(deletion, "remove", lambda ids, **more: removal.remove(ids.limit(4), **more))
+        patch.setattr(removal, "remove", lambda ids, **more: remove(ids.limit(4), **more))
         with pytest.raises(TableError, match="Run this again"):
             job.run(spark, plan=replace(people.plan, force=True, caches=(people.cache,), count=8))
     return ANNA & people.rows("metadata").keys()

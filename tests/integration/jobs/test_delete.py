@@ -7,7 +7,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from etl.cassandra.control import Control
-from etl.deleting import deletion
 from etl.deleting.plan import DeletePlan
 from etl.errors import TableError
 from etl.ingest.plan import IngestPlan
@@ -15,6 +14,7 @@ from etl.sources.plan import SourcePlan
 from etl.splits import splitting
 from etl.splits.plan import SplitPlan
 from etl.tables import removal
+from etl.tables.removal import remove
 from jobs import delete as job
 from jobs import ingest as ingest_job
 from schemas import Columns, TableName
@@ -53,7 +53,7 @@ def test_images_of_an_interrupted_deletion_are_restored_for_ingests_and_for_spli
     ingest = IngestPlan(source=SourcePlan(address=str(tree)), **tables)
     ingest_job.run(spark, plan=ingest)
     with monkeypatch.context() as patch, pytest.raises(TableError, match="Run this again"):
-        patch.setattr(deletion, "remove", lambda ids, **more: removal.remove(ids.limit(1), **more))
+        patch.setattr(removal, "remove", lambda ids, **more: remove(ids.limit(1), **more))
         job.run(spark, plan=DeletePlan(**tables, where="label = 0", reason="request 17", count=3))
     left, _ = (row.id for row in control.execute(f"SELECT id, label FROM {keyspace}.metadata") if row.label == 0)
     control.execute(f"DELETE data FROM {keyspace}.data WHERE id = ?", (left,))  # of two keyspaces, one may be done

@@ -13,6 +13,7 @@ from etl.cassandra.control import Control
 from etl.cassandra.tables import read_table
 from etl.errors import EtlError
 from etl.sources.entries import ENTRIES
+from etl.tables.metadata_table import MetadataTable
 from etl.verify import repair
 from etl.verify.comparison import MISSING_BLOB, NO_METADATA
 from etl.verify.plan import VerifyPlan
@@ -59,21 +60,19 @@ def test_half_written_images_are_checked_again_and_deletions_are_limited(
     kinds = {1: MISSING_BLOB, 2: MISSING_BLOB, 3: NO_METADATA, 4: NO_METADATA, 5: "wrong size", 9: MISSING_BLOB}
     rows = [(kind, bytearray(uuid.UUID(int=i).bytes), None, None, False) for i, kind in kinds.items()]
     problems = rows_of(spark, rows, PROBLEMS)
-    plan = VerifyPlan(data_table=data, metadata_table=metadata)
+    plan, table = VerifyPlan(data_table=data, metadata_table=metadata), MetadataTable.open(spark, control, metadata)
 
     def left() -> tuple[list[int], ...]:
-        return tuple(
-            sorted(row.id.int for row in control.execute(f"SELECT id FROM {table}")) for table in (data, metadata)
-        )
+        return tuple(sorted(row.id.int for row in control.execute(f"SELECT id FROM {one}")) for one in (data, metadata))
 
     monkeypatch.setattr(repair, "MOST_DELETED", 4)
     with pytest.raises(EtlError, match=r"at most 4 rows to delete. Found: more in .*Ingest the source again"):
-        repair.delete_halves(control, problems, plan=plan)
+        repair.delete_halves(problems, table=table, plan=plan)
     assert left() == ([1, 2, 3, 4, 5], [1, 2, 3, 9])
     monkeypatch.setattr(repair, "MOST_DELETED", 5)
     ahead = time.time_ns() // 1000 + 3_600_000_000
     control.execute(f"UPDATE {data} USING TIMESTAMP ? SET data = ? WHERE id = ?", (ahead, b"data", uuid.UUID(int=4)))
-    repaired = repair.delete_halves(control, problems, plan=plan)
+    repaired = repair.delete_halves(problems, table=table, plan=plan)
     assert (repaired.mended, repaired.unchanged) == ({MISSING_BLOB: 3, NO_METADATA: 1}, 1)
     assert repaired.run is not None
     assert repaired.run.sequence == 1

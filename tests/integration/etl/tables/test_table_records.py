@@ -1,5 +1,6 @@
 """Records of tables and runs in a real Cassandra."""
 
+import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -13,12 +14,12 @@ from cassandra import ConsistencyLevel
 
 from etl.cassandra.cluster import Cluster
 from etl.cassandra.control import Control
-from etl.errors import ConflictError, EtlError
+from etl.errors import ConflictError, EtlError, TableError
 from etl.ingest.destination import create_records
 from etl.ingest.plan import Tables
 from etl.tables.class_numbers import class_names, take_numbers
-from etl.tables.runs import new_ingest_id
-from etl.tables.sequence import SPAN, Run, has_runs, take_run
+from etl.tables.runs import new_ingest_id, recorded_runs
+from etl.tables.sequence import SPAN, Run, latest_write, take_run
 from etl.tables.table_records import TableRecord, check_pair, claim_tables, read_records
 from imagestrata.devstack.servers.cassandra import Cassandra
 from schemas import Columns, TableName
@@ -98,13 +99,12 @@ def test_of_ingests_that_start_at_once_those_that_fit_go_on(cluster: Cluster) ->
 def test_the_sequence_goes_on_whatever_the_machine_says(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     table = TableName(KEYSPACE, "sequence")
     with Control(cluster) as control:
-        assert not has_runs(control, table)
+        assert not recorded_runs(control, table)
         first = take(control, table)
         late = first.clock + 200_000_000
         assert take(control, table, after=late).clock == late + 1
         third = take(control, table)
         assert (third.sequence, third.clock) == (3, late + 1 + SPAN)
-        assert has_runs(control, table)
         with pytest.raises(EtlError, match=r"Found: it is .* here, and the last write to .*, 2 h"):
             take(control, table, after=first.clock + 7_300_000_000)
         monkeypatch.setattr("etl.tables.sequence.now", lambda: first.clock + 3_600_000_000)
@@ -151,10 +151,25 @@ def test_what_decides_is_read_and_written_for_all_datacenters(
         class_names(control, keyspace=KEYSPACE, dataset="levels")
         claim_tables(control, replace(RECORD, metadata_table=table, data_table=table, dataset="levels"))
         take(control, table)
-        has_runs(control, table)
+        recorded_runs(control, table)
     deciding = [(query, level) for query, level, _ in sent if f'"{KEYSPACE}"' in query and "CREATE" not in query]
     assert len(deciding) >= 6
     assert {level for _, level in deciding} == {"SERIAL"}
     batches = [(level, serial) for query, level, serial in sent if query == "BATCH"]
     assert batches == [("QUORUM", "SERIAL")] * 3
     assert "LOCAL_QUORUM" in {level for _, level, _ in sent}  # of all other queries
+
+
+def test_the_latest_write_to_a_column_is_found_wherever_its_row_is(cluster: Cluster) -> None:
+    table = TableName(KEYSPACE, "written")
+    with Control(cluster) as control:
+        control.define(f"CREATE TABLE {table} (id uuid PRIMARY KEY, path text, label int)")
+        assert latest_write(control, table, key="id", column="path") == 0
+        write = f"INSERT INTO {table} (id, path) VALUES (?, ?) USING TIMESTAMP ?"
+        images = [uuid.uuid5(uuid.NAMESPACE_URL, str(number)) for number in range(300)]
+        for number, image in enumerate(images):
+            control.execute(write, (image, "a", 1_000 + number))
+        control.execute(f"UPDATE {table} USING TIMESTAMP ? SET label = 1 WHERE id = ?", (9_999, images[0]))
+        assert latest_write(control, table, key="id", column="path") == 1_299
+        with pytest.raises(TableError, match="nothing"):
+            latest_write(control, table, key="id", column="nothing")
