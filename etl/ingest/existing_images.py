@@ -1,16 +1,17 @@
 """Images of a source that exist already, in tables or in a folder: they are skipped, replaced or refused."""
 
 import logging
+from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from etl.errors import ConflictError
 from etl.frames import kept
 from etl.ingest.plan import IngestPlan
-from etl.ingest.writing.outcomes import DELETED, THERE, THERE_FROM_OTHERS, THERE_OTHERWISE, tally
+from etl.ingest.writing.outcomes import DELETED, OUTCOMES, THERE, THERE_FROM_OTHERS, THERE_OTHERWISE, tally
 from etl.ingest.writing.target_folder import files_done
 from etl.tables.metadata_table import MetadataTable
 
@@ -105,32 +106,17 @@ def refuse(there: DataFrame, *, count: int, plan: IngestPlan) -> None:
 
 def as_outcomes(there: DataFrame) -> DataFrame:
     """Images that were written before, from this source or from others, as rows of `OUTCOMES`."""
-    return there.select(
-        "id",
-        "label",
-        "or_split",
-        "path",
-        "bytes",
-        "sha256",
-        F.when(~F.col("ours"), THERE_FROM_OTHERS)
-        .when(F.col("same_class"), THERE)
-        .otherwise(THERE_OTHERWISE)
-        .alias("stage"),
-        *(F.lit(None).cast("string").alias(name) for name in ("reason", "note")),
-        F.lit("").alias("executor"),
-    )
+    stage = F.when(~F.col("ours"), THERE_FROM_OTHERS).when(F.col("same_class"), THERE).otherwise(THERE_OTHERWISE)
+    return _not_written(there, stage, known=("id", "label", "or_split", "path", "bytes", "sha256"))
 
 
 def as_left_out(entries: DataFrame) -> DataFrame:
     """Entries that are left out because they were deleted on request, as rows of `OUTCOMES`."""
-    return entries.where(F.col("reason").isNull()).select(
-        "id",
-        F.lit(None).cast("int").alias("label"),
-        F.col("or_split").cast("string").alias("or_split"),
-        F.col("path").cast("string").alias("path"),
-        F.lit(None).cast("long").alias("bytes"),
-        F.lit(None).cast("binary").alias("sha256"),
-        F.lit(DELETED).alias("stage"),
-        *(F.lit(None).cast("string").alias(name) for name in ("reason", "note")),
-        F.lit("").alias("executor"),
-    )
+    return _not_written(entries.where(F.col("reason").isNull()), F.lit(DELETED), known=("id", "or_split", "path"))
+
+
+def _not_written(images: DataFrame, stage: Column, *, known: Collection[str]) -> DataFrame:
+    """Images as rows of `OUTCOMES`, with what is known of them."""
+    told = {**{name: F.col(name) for name in known}, "stage": stage, "executor": F.lit("")}
+    columns = (column.split() for column in OUTCOMES.split(", "))
+    return images.select(*(told.get(name, F.lit(None)).cast(kind).alias(name) for name, kind in columns))

@@ -5,7 +5,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -65,13 +65,10 @@ def run(spark: SparkSession, *, plan: IngestPlan) -> IngestReport:
     """
     start = time.monotonic()
     with ExitStack() as stack:
-        control = connected(spark, plan=plan, stack=stack)
-        images = listed(spark, control, plan=plan, stack=stack)
-        survey = surveyed(images, control, plan=plan, stack=stack)
-        begun = begin(survey, control, plan=plan)
-        written = write_missing(survey, begun, control, plan=plan, stack=stack)
-        report = finish(written, survey, begun, control, plan=plan, stack=stack)
-        return report.with_seconds(time.monotonic() - start)
+        survey = surveyed(spark, plan=plan, stack=stack)
+        begun = begin(survey)
+        outcomes, report = write_missing(survey, begun)
+        return finish(report, outcomes, survey, begun).with_seconds(time.monotonic() - start)
 
 
 def estimate(spark: SparkSession, *, plan: IngestPlan) -> IngestEstimate:
@@ -88,21 +85,62 @@ def estimate(spark: SparkSession, *, plan: IngestPlan) -> IngestEstimate:
         EtlError: The ingest is not possible.
     """
     with ExitStack() as stack:
-        control = connected(spark, plan=plan, stack=stack)
-        images = listed(spark, control, plan=plan, stack=stack)
-        survey = surveyed(images, control, plan=plan, stack=stack)
+        survey = surveyed(spark, plan=plan, stack=stack)
+        counts, existing = survey.images.counts, survey.existing
         return IngestEstimate.of(
-            images.counts,
+            counts,
             plan=plan,
-            unmatched=images.source.report_lines(),
-            already_there=survey.existing.count - survey.existing.deleted,
-            deleted=survey.existing.deleted,
-            stale=_stale(survey, of_listing(images.entries), plan=plan, stack=stack),
-            remarks=class_remarks(images.counts.images_by_class, plan=plan, destination=survey.destination),
+            unmatched=survey.images.source.report_lines(),
+            already_there=existing.count - existing.deleted,
+            deleted=existing.deleted,
+            stale=_stale(survey, of_listing(survey.images.entries)),
+            remarks=class_remarks(counts.images_by_class, plan=plan, destination=survey.destination),
         )
 
 
-def connected(spark: SparkSession, *, plan: IngestPlan, stack: ExitStack) -> Control | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """The listed images, and those of them that exist already, with the tables unless the target is a folder."""
+
+    plan: IngestPlan
+    stack: ExitStack  # of what is persisted and open until the end
+    control: Control | None  # none for a folder
+    images: ListedImages
+    existing: ExistingImages = field(default_factory=ExistingImages)
+    destination: Destination | None = None
+    table: MetadataTable | None = None
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session."""
+        return self.images.entries.sparkSession
+
+    @property
+    def left(self) -> int:
+        """The number of files that are to be written."""
+        return self.images.counts.files - self.existing.count
+
+
+def surveyed(spark: SparkSession, *, plan: IngestPlan, stack: ExitStack) -> Survey:
+    """List the images, check that their folders are their classes, and find those that exist already. Raises
+    `SourceError`, `OutputExistsError`, and `ConflictError` if the tables have other contents.
+    """
+    control = _connected(spark, plan=plan, stack=stack)
+    images = list_images(spark, control, plan=plan, stack=stack)
+    check_class_level(images.entries, tops=images.counts.tops, listing=images.listing, plan=plan.source)
+    survey = Survey(plan=plan, stack=stack, control=control, images=images)
+    if control is None:
+        survey = replace(survey, existing=ExistingImages.in_folder(images.entries, plan=plan, stack=stack))
+    else:
+        survey = _with_tables(survey, control)
+    if there := survey.existing.count - survey.existing.deleted:
+        log.info("%s images exist already and are skipped", f"{there:,}")
+    if survey.existing.deleted:
+        log.warning("%s images were deleted and are left out", f"{survey.existing.deleted:,}")
+    return survey
+
+
+def _connected(spark: SparkSession, *, plan: IngestPlan, stack: ExitStack) -> Control | None:
     """Connect, unless the target is a folder. Raises `EtlError` if the tables have other contents."""
     if plan.target is not None:
         return None
@@ -115,54 +153,18 @@ def connected(spark: SparkSession, *, plan: IngestPlan, stack: ExitStack) -> Con
     return control
 
 
-def listed(spark: SparkSession, control: Control | None, *, plan: IngestPlan, stack: ExitStack) -> ListedImages:
-    """List the images, and check that their folders are their classes. Raises `SourceError`."""
-    images = list_images(spark, control, plan=plan, stack=stack)
-    check_class_level(images.entries, tops=images.counts.tops, listing=images.listing, plan=plan.source)
-    return images
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Survey:
-    """The listed images, and those of them that exist already, with the tables unless the target is a folder."""
-
-    images: ListedImages
-    existing: ExistingImages
-    destination: Destination | None = None
-    table: MetadataTable | None = None
-
-    @property
-    def left(self) -> int:
-        """The number of files that are to be written."""
-        return self.images.counts.files - self.existing.count
-
-
-def surveyed(images: ListedImages, control: Control | None, *, plan: IngestPlan, stack: ExitStack) -> Survey:
-    """Find the images that exist already. Raises `ConflictError`, `OutputExistsError`."""
-    if control is None:
-        existing = ExistingImages.in_folder(images.entries, plan=plan, stack=stack)
-        survey = Survey(images=images, existing=existing)
-    else:
-        survey = _surveyed_tables(images, control, plan=plan, stack=stack)
-    if there := survey.existing.count - survey.existing.deleted:
-        log.info("%s images exist already and are skipped", f"{there:,}")
-    if survey.existing.deleted:
-        log.warning("%s images were deleted and are left out", f"{survey.existing.deleted:,}")
-    return survey
-
-
-def _surveyed_tables(images: ListedImages, control: Control, *, plan: IngestPlan, stack: ExitStack) -> Survey:
-    spark, names = images.entries.sparkSession, images.counts.classes
+def _with_tables(survey: Survey, control: Control) -> Survey:
+    plan, images, existing = survey.plan, survey.images, survey.existing
+    spark, names = survey.spark, images.counts.classes
     destination = find_destination(spark, control, plan=plan, names=names, order=images.listing.order)
     if destination.numbers is None:
         check_classes(spark, control, plan=plan, names=names)
-    existing = ExistingImages()
     table = MetadataTable.open(spark, control, plan.tables.metadata, columns=plan.columns)
     if not is_empty(control, plan=plan):
-        existing = ExistingImages.in_tables(table, images.entries, plan=plan, stack=stack)
+        existing = ExistingImages.in_tables(table, images.entries, plan=plan, stack=survey.stack)
     if not plan.restore_deleted and (deleted := table.deleted()) is not None:
-        existing = existing.with_deleted(images.entries, deleted=deleted, stack=stack)
-    return Survey(images=images, existing=existing, destination=destination, table=table)
+        existing = existing.with_deleted(images.entries, deleted=deleted, stack=survey.stack)
+    return replace(survey, existing=existing, destination=destination, table=table)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,12 +176,12 @@ class BegunIngest:
     unmatched: Sequence[str]
 
 
-def begin(survey: Survey, control: Control | None, *, plan: IngestPlan) -> BegunIngest:
+def begin(survey: Survey) -> BegunIngest:
     """Create missing tables and begin a run, if there is anything to write to tables. Raises `SourceError`, before
     anything is written, if it is not known what masks were drawn on.
     """
-    images, left = survey.images, survey.left
-    counts, spark = images.counts, images.entries.sparkSession
+    plan, control, images, left = survey.plan, survey.control, survey.images, survey.left
+    counts = images.counts
     ingest_id = plan.ingest_id or new_ingest_id()
     unmatched = images.source.report_lines()
     remarks = class_remarks(counts.images_by_class, plan=plan, destination=survey.destination)
@@ -188,25 +190,25 @@ def begin(survey: Survey, control: Control | None, *, plan: IngestPlan) -> Begun
     rejected = f", {counts.rejected:,} of which cannot be ingested" if counts.rejected else ""
     log.info("%s of %s files%s, ingest %s", f"{left:,}", f"{counts.files:,}", rejected, ingest_id)
     if plan.source.label_type == "blob" and plan.recode.mask_frame is None:
-        tasks = task_count(rows=left, size=counts.bytes, cores=spark.sparkContext.defaultParallelism)
+        tasks = task_count(rows=left, size=counts.bytes, cores=survey.spark.sparkContext.defaultParallelism)
         check_mask_frames(images.without(survey.existing.done), listing=images.listing, tasks=tasks)
     started = None
     if plan.target is not None:
-        record_options(spark, plan=plan, is_done=False)
+        record_options(survey.spark, plan=plan, is_done=False)
     elif control is not None and survey.destination is not None and (left or plan.prune):
         create_tables(control, plan=plan)
         if survey.existing.others:
             create_history_table(control, plan=plan)
         started = survey.destination.begin(control, plan=plan, kind="ingest", ingest_id=ingest_id)
         if not plan.restore_deleted:
-            _check_deleted(survey, control, plan=plan)
+            _check_deleted(survey, control)
     return BegunIngest(ingest_id=ingest_id, started=started, unmatched=unmatched)
 
 
-def _check_deleted(survey: Survey, control: Control, *, plan: IngestPlan) -> None:
+def _check_deleted(survey: Survey, control: Control) -> None:
     """Raise `EtlError` if images of this source were deleted since the survey."""
-    entries = survey.images.entries
-    deleted = MetadataTable.open(entries.sparkSession, control, plan.tables.metadata, columns=plan.columns).deleted()
+    plan, entries = survey.plan, survey.images.entries
+    deleted = MetadataTable.open(survey.spark, control, plan.tables.metadata, columns=plan.columns).deleted()
     if deleted is None:
         return
     left_out = as_left_out(entries.join(deleted, on="id", how="left_semi")).count()
@@ -217,21 +219,13 @@ def _check_deleted(survey: Survey, control: Control, *, plan: IngestPlan) -> Non
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenImages:
-    """The rows of `OUTCOMES` of an ingest, persisted, and its report so far."""
-
-    outcomes: DataFrame
-    report: IngestReport
-
-
-def write_missing(
-    survey: Survey, begun: BegunIngest, control: Control | None, *, plan: IngestPlan, stack: ExitStack
-) -> WrittenImages:
-    """Write the images that do not exist yet. Raises `EtlError` if too many are rejected."""
-    counts, left, spark = survey.images.counts, survey.left, survey.images.entries.sparkSession
-    counters = Counters(spark.sparkContext)
-    outcomes = kept(_outcomes(survey, begun, control, plan=plan, counters=counters), stack=stack)
+def write_missing(survey: Survey, begun: BegunIngest) -> tuple[DataFrame, IngestReport]:
+    """Write the images that do not exist yet. Returns the rows of `OUTCOMES` of all images, persisted, and the report
+    so far. Raises `EtlError` if too many are rejected.
+    """
+    plan, counts, left = survey.plan, survey.images.counts, survey.left
+    counters = Counters(survey.spark.sparkContext)
+    outcomes = kept(_outcomes(survey, begun, counters=counters), stack=survey.stack)
     allowed = plan.tolerance.allowed(counts.files)
     rows = None if left else survey.existing.sums
     rows = rows or collect_watched(
@@ -242,7 +236,7 @@ def write_missing(
         files=left,
         allowed=allowed,
     )
-    by_class = _images_by_class(rows or [], survey, begun, plan=plan)
+    by_class = _images_by_class(rows or [], survey, begun)
     report = IngestReport.of(
         rows or [],
         plan=plan,
@@ -254,33 +248,30 @@ def write_missing(
     )
     if plan.target is not None and rows is not None:
         publish_rejected(outcomes, plan=plan)
-        record_options(spark, plan=plan, is_done=True)
-    _check_rejected(
-        report, survey.images, plan=plan, allowed=allowed, stopped_at=counters.rejected if rows is None else 0
-    )
-    return WrittenImages(outcomes=outcomes, report=report)
+        record_options(survey.spark, plan=plan, is_done=True)
+    _check_rejected(report, survey, stopped_at=counters.rejected if rows is None else 0)
+    return outcomes, report
 
 
-def _outcomes(
-    survey: Survey, begun: BegunIngest, control: Control | None, *, plan: IngestPlan, counters: Counters
-) -> DataFrame:
+def _outcomes(survey: Survey, begun: BegunIngest, *, counters: Counters) -> DataFrame:
     """The rows of `OUTCOMES`; computing them writes the images that do not exist yet."""
-    images, done = survey.images, survey.existing.done
+    plan, images, done = survey.plan, survey.images, survey.existing.done
     if done is not None and not survey.left:
         return done
     order = WriteOrder(
-        target=_target(survey, begun, control, plan=plan),
+        target=_target(survey, begun),
         preparation=Preparation(check=plan.check, recode=plan.recode, label_type=plan.source.label_type),
         labels={} if begun.started is None else begun.started.numbers,
         counters=counters,
     )
-    cores = images.entries.sparkSession.sparkContext.defaultParallelism
+    cores = survey.spark.sparkContext.defaultParallelism
     tasks = task_count(rows=images.counts.files, size=images.counts.bytes, cores=cores)
     outcomes = write(images.without(done), order=order, tasks=tasks, access=images.listing.access)
     return outcomes if done is None else outcomes.unionByName(done)
 
 
-def _target(survey: Survey, begun: BegunIngest, control: Control | None, *, plan: IngestPlan) -> Target:
+def _target(survey: Survey, begun: BegunIngest) -> Target:
+    plan, control = survey.plan, survey.control
     if control is None or begun.started is None:
         return folder_target(plan)
     before = recorded_runs(control, plan.tables.metadata) if survey.existing.others else None
@@ -297,21 +288,20 @@ def _target(survey: Survey, begun: BegunIngest, control: Control | None, *, plan
     )
 
 
-def _images_by_class(rows: Sequence[Row], survey: Survey, begun: BegunIngest, *, plan: IngestPlan) -> Mapping[str, int]:
+def _images_by_class(rows: Sequence[Row], survey: Survey, begun: BegunIngest) -> Mapping[str, int]:
     """The files of each class; none for classes of which all were rejected. ``rows`` are those of `tally`."""
     images = survey.images.counts.images_by_class
-    if begun.started is None or plan.source.label_type != "int":
+    if begun.started is None or survey.plan.source.label_type != "int":
         return images
     numbers, labels = begun.started.numbers, {label for row in rows for label in row.labels}
     return {name: count if numbers[name] in labels else 0 for name, count in images.items()}
 
 
-def _check_rejected(
-    report: IngestReport, images: ListedImages, *, plan: IngestPlan, allowed: int, stopped_at: int
-) -> None:
+def _check_rejected(report: IngestReport, survey: Survey, *, stopped_at: int) -> None:
     """Raise `EtlError` if too many or all files were rejected; ``stopped_at`` of them when the run was stopped."""
+    plan, images = survey.plan, survey.images
     rejected = max(report.quarantined, stopped_at)
-    if rejected > allowed:
+    if rejected > plan.tolerance.allowed(images.counts.files):
         where = f"{rejected:,}. Reasons: {report.rejected_at}"
         if stopped_at:  # a target folder has no list yet
             where = f"{rejected:,} so far" + ("" if plan.target else f". Reasons: {report.rejected_at}")
@@ -324,37 +314,25 @@ def _check_rejected(
         )
 
 
-def finish(
-    written: WrittenImages,
-    survey: Survey,
-    begun: BegunIngest,
-    control: Control | None,
-    *,
-    plan: IngestPlan,
-    stack: ExitStack,
-) -> IngestReport:
+def finish(report: IngestReport, outcomes: DataFrame, survey: Survey, begun: BegunIngest) -> IngestReport:
     """Clean up after earlier runs, and complete the report but for its time."""
-    remove = None
+    plan, control, remove = survey.plan, survey.control, None
     if plan.prune and control is not None and begun.started is not None:
         remove = partial(prune, control=control, plan=plan, run=begun.started.run, ingest_id=begun.ingest_id)
     try:
-        stale = _stale(survey, written.outcomes, plan=plan, stack=stack, remove=remove)
-        duplicates = _duplicates(survey, written.outcomes) if written.report.images else None
+        stale = _stale(survey, outcomes, remove=remove)
+        duplicates = _duplicates(survey, outcomes) if report.images else None
     finally:  # the images are written, whatever happens to old rows
         if control is not None and begun.started is not None:
             finish_run(control, begun.started.run)
-    return replace(written.report, stale=stale, duplicates=duplicates)
+    return replace(report, stale=stale, duplicates=duplicates)
 
 
 def _stale(
-    survey: Survey,
-    outcomes: DataFrame,
-    *,
-    plan: IngestPlan,
-    stack: ExitStack,
-    remove: Callable[[DataFrame], int] | None = None,
+    survey: Survey, outcomes: DataFrame, *, remove: Callable[[DataFrame], int] | None = None
 ) -> StaleRows | None:
     """Count the stale rows of this source; list them if the plan says so, and ``remove`` them."""
+    plan, stack = survey.plan, survey.stack
     if survey.table is None or survey.existing.rows is None:
         if plan.list_stale:
             log.info("0 stale rows of %s", plan.source_name)
