@@ -29,8 +29,7 @@ IMAGES_IN_FLIGHT = 128
 BYTES_IN_FLIGHT = 64 << 20
 
 _READERS = 4
-_READ_TOGETHER = 8
-_READ_TOGETHER_BYTES = 4 << 20
+_TOGETHER, _TOGETHER_BYTES = 8, 4 << 20  # the images of a group
 _BATCH_ROWS = 500
 
 
@@ -108,16 +107,6 @@ async def _close(outcomes: Any) -> None:
     await outcomes.aclose()
 
 
-@dataclass(frozen=True, slots=True)
-class _Loaded:
-    """An entry with its image, or with the stage and reason of its rejection."""
-
-    entry: Entry
-    prepared: PreparedImage | None
-    stage: str = ""
-    reason: str = ""
-
-
 class _Task:
     def __init__(self, order: WriteOrder, reader: Reader, threads: ThreadPoolExecutor) -> None:
         self._order = order
@@ -128,70 +117,52 @@ class _Task:
 
     async def write(self, entries: Iterator[Entry]) -> AsyncIterator[Outcome]:
         """Write images, as many at a time as the window allows; yield each outcome when it is known."""
+        running: dict[asyncio.Task[Outcome], int] = {}  # with the size of each image
+        ended: asyncio.Queue[asyncio.Task[Outcome]] = asyncio.Queue()
+        size = 0
+
+        async def outcome() -> Outcome:
+            nonlocal size
+            task = await ended.get()
+            size -= running.pop(task)
+            return task.result()
+
         async with self._order.target.open() as sink:
-            loop = asyncio.get_running_loop()
-            running: dict[asyncio.Task[Any], int] = {}  # the size in bytes of each image that is being written
-            ended: asyncio.Queue[asyncio.Task[Any]] = asyncio.Queue()
-            images = size = 0
-
-            def start(coroutine: Any, held: int) -> None:
-                task = loop.create_task(coroutine)
-                running[task] = held
-                task.add_done_callback(ended.put_nowait)
-
             try:
-                groups = bounded(
-                    entries, most=_READ_TOGETHER, most_bytes=_READ_TOGETHER_BYTES, size=lambda entry: entry.size
-                )
-                for group in groups:
+                for group in bounded(entries, most=_TOGETHER, most_bytes=_TOGETHER_BYTES, size=lambda one: one.size):
                     wanted = sum(entry.size for entry in group)
-                    while running and (images + len(group) > IMAGES_IN_FLIGHT or size + wanted > BYTES_IN_FLIGHT):
-                        async for outcome, held in self._finish(await ended.get(), running, start, sink):
-                            images, size = images - 1, size - held
-                            yield outcome
-                    images, size = images + len(group), size + wanted
-                    start(self._load(group), 0)
+                    while running and (len(running) + len(group) > IMAGES_IN_FLIGHT or size + wanted > BYTES_IN_FLIGHT):
+                        yield await outcome()
+                    size += wanted
+                    loading = asyncio.get_running_loop().run_in_executor(self._threads, self._load, group)
+                    for place, entry in enumerate(group):
+                        task = asyncio.create_task(self._store(entry, place, loading, sink))
+                        task.add_done_callback(ended.put_nowait)
+                        running[task] = entry.size
                 while running:
-                    async for outcome, _ in self._finish(await ended.get(), running, start, sink):
-                        yield outcome
+                    yield await outcome()
             finally:  # the target can be closed only when nothing waits for it
                 await asyncio.gather(*running, return_exceptions=True)
 
-    async def _finish(
-        self, task: asyncio.Task[Any], running: dict[asyncio.Task[Any], int], start: Any, sink: Sink
-    ) -> AsyncIterator[tuple[Outcome, int]]:
-        """Start to write the images that were read, or yield an outcome with the bytes that it frees."""
-        held = running.pop(task)
-        result = task.result()
-        if isinstance(result, Outcome):
-            yield result, held
-        else:
-            for loaded in result:
-                start(self._store(loaded, sink), loaded.entry.size)
+    def _load(self, group: list[Entry]) -> dict[int, PreparedImage | str]:
+        """The images of a group by their places in it; for those that are rejected, the reason."""
+        preparation = self._order.preparation
+        loaded = (one.reason or prepare_or_reject(one, self._reader, preparation=preparation) for one in group)
+        return dict(enumerate(loaded))
 
-    async def _load(self, group: list[Entry]) -> list[_Loaded]:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._load_all, group)
-
-    def _load_all(self, group: list[Entry]) -> list[_Loaded]:
-        return [self._load_one(entry) for entry in group]
-
-    def _load_one(self, entry: Entry) -> _Loaded:
-        if entry.reason is not None:
-            return _Loaded(entry, None, "list", entry.reason)
-        prepared = prepare_or_reject(entry, self._reader, preparation=self._order.preparation)
-        return _Loaded(entry, None, "read", prepared) if isinstance(prepared, str) else _Loaded(entry, prepared)
-
-    async def _store(self, loaded: _Loaded, sink: Sink) -> Outcome:
-        entry, prepared, stage, reason = loaded.entry, loaded.prepared, loaded.stage, loaded.reason
+    async def _store(
+        self, entry: Entry, place: int, loading: asyncio.Future[dict[int, PreparedImage | str]], sink: Sink
+    ) -> Outcome:
+        found = (await loading).pop(place)  # no longer held with its group
         or_split, path = text(entry.or_split), text(entry.path)
-        if prepared is not None:
+        stage = "list" if entry.reason else "read"
+        if not isinstance(found, str):
             label = label_of(entry, numbers=self._order.labels)
+            look = (len(found.data), found.sha256, WRITTEN, None, found.note)
             try:
-                await sink.accept(entry, prepared, label)
-            except RejectedError as error:
-                stage, reason = "write", str(error)
-            else:
-                look = (len(prepared.data), prepared.sha256, WRITTEN, None, prepared.note)
+                await sink.accept(entry, found, label)
                 return Outcome(entry.id, label, or_split, path, *look, self._executor)
-        await sink.reject(entry, path=f"{or_split}/{path}" if or_split else path, stage=stage, reason=reason)
-        return Outcome(entry.id, None, or_split, path, entry.size, None, stage, reason, None, self._executor)
+            except RejectedError as error:
+                stage, found = "write", str(error)
+        await sink.reject(entry, path=f"{or_split}/{path}" if or_split else path, stage=stage, reason=found)
+        return Outcome(entry.id, None, or_split, path, entry.size, None, stage, found, None, self._executor)
