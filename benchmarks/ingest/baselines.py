@@ -30,6 +30,7 @@ from benchmarks.harness.picture_rows import (
 )
 from etl.cassandra.tables import append_rows
 from etl.ingest.writing.tasks import task_count
+from etl.sources.plan import SourcePlan
 from etl.sources.trees import list_tree
 from imagestrata.devstack.servers.cassandra import Cassandra
 from schemas import TableName
@@ -84,7 +85,7 @@ def connector(spark: SparkSession, root: str, *, server: Cassandra, limit: int) 
 
     Spark computes the rows again for the second write, but does not send the images to the JVM again.
     """
-    listing = list_tree(spark, root, dataset=picture_rows.KEYSPACE, splits=[b""], or_split=b"", by_folder=True)
+    listing = list_tree(spark, root, plan=SourcePlan(address=root), dataset=picture_rows.KEYSPACE)
     some = list_paths(root)[:limit]
     size = sum(Path(root, path).stat().st_size for path in some)
     tasks = task_count(rows=len(some), size=size, cores=CORES)

@@ -8,12 +8,14 @@ from pyspark.sql import SparkSession
 
 from benchmarks.harness.picture_rows import KEYSPACE, session
 from etl.ingest.listed_images import count_entries
+from etl.sources.plan import SourcePlan
 from etl.sources.trees import list_tree
 
 
 def count_files(spark: SparkSession, root: str) -> int:
     """List a tree of class folders, keep the listing as an ingest does, and count its entries."""
-    listing = list_tree(spark, os.path.realpath(root), dataset=KEYSPACE, splits=[b""], or_split=b"", by_folder=True)
+    plan = SourcePlan(address=os.path.realpath(root))
+    listing = list_tree(spark, plan.base, plan=plan, dataset=KEYSPACE)
     entries = listing.entries.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         return sum(row.files for row in entries.transform(count_entries).collect())

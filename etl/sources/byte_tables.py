@@ -5,10 +5,8 @@ a field ``bytes`` and optionally ``path``. Rows with the same path are ambiguous
 """
 
 import os
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,52 +20,37 @@ from etl.secrets import driver_storage
 from etl.sources.entries import ARROW_ENTRIES, ENTRIES, Listing
 from etl.sources.labels.values import class_label_names, is_label_type, spark_label_text
 from etl.sources.parquet_rows import GROUPS, NO_BYTES, NO_PATH, Columns, list_groups, read_groups, unreadable
+from etl.sources.plan import SourcePlan
 from etl.sources.trees import local_path
 from etl.workers import map_batches, map_items
 from schemas.identity import NAMESPACE
-from schemas.tables import ClassNames
 
 DATA = ", data BINARY"
 _SAMPLE_ROWS = 100
 
 
-def list_parquet(
-    spark: SparkSession,
-    address: str,
-    *,
-    dataset: str,
-    or_split: bytes,
-    path_column: str | None,
-    data_column: str,
-    label_column: str | None = None,
-    group_column: str | None = None,
-    class_names: ClassNames | None = None,
-) -> Listing:
+def list_parquet(spark: SparkSession, plan: SourcePlan, *, dataset: str) -> Listing:
     """List the images in a Parquet file, or in all Parquet files below a folder. Row groups are read in parallel.
     Raises `SourceError` if there are no such files or columns.
     """
-    folder, files = _parquet_files(spark, address)
+    folder, files = _parquet_files(spark, plan.address)
     storage = driver_storage(spark, folder)
     try:
         with storage.open(files[0]) as file:
             schema = pq.read_schema(file)
     except (OSError, pa.ArrowException) as error:
         raise SourceError(unreadable(f"{storage.address}/{files[0]}", error)) from None
-    columns = _columns(
-        {field.name: _fields(field.type) for field in schema},
-        place=address,
-        path=path_column,
-        data=data_column,
-        others=(label_column, group_column),
-    )
-    _check_label(schema, label_column, place=address)
+    columns = _columns({field.name: _fields(field.type) for field in schema}, plan=plan, place=plan.address)
+    label = columns.label
+    if label is not None and not is_label_type(kind := schema.field(label).type):
+        raise SourceError(f"Wanted text or whole numbers in the column {label!r} of {plan.address}. Found: {kind}.")
     # Names of classes in the schema (a `ClassLabel` of `datasets`) replace the numbers.
-    if class_names != "number":
-        columns = replace(columns, order=class_label_names(schema, label_column))
+    if plan.class_names != "number":
+        columns = replace(columns, order=class_label_names(schema, label))
     tasks = 4 * spark.sparkContext.defaultParallelism
     groups = map_items(spark, files, task=partial(list_groups, folder=folder, column=columns.data), schema=GROUPS)
     groups = groups.repartition(tasks, "file", "number")
-    read = partial(read_groups, folder=folder, columns=columns, dataset=dataset, or_split=or_split)
+    read = partial(read_groups, folder=folder, columns=columns, dataset=dataset, or_split=plan.or_split.encode())
     # Without the images, sizes are means of row groups.
     bare = map_batches(groups, task=partial(read, with_data=False), schema=ENTRIES)
     entries = map_batches(groups, task=partial(read, with_data=True), schema=ENTRIES + DATA)
@@ -76,36 +59,16 @@ def list_parquet(
     return replace(listing, classes=frozenset(columns.order), order=columns.order)
 
 
-def _check_label(schema: Any, label: str | None, *, place: str) -> None:
-    if label is not None and not is_label_type(kind := schema.field(label).type):
-        raise SourceError(f"Wanted text or whole numbers in the column {label!r} of {place}. Found: {kind}.")
-
-
-def list_table(
-    spark: SparkSession,
-    name: str,
-    *,
-    dataset: str,
-    or_split: bytes,
-    path_column: str | None,
-    data_column: str,
-    label_column: str | None = None,
-    group_column: str | None = None,
-) -> Listing:
+def list_table(spark: SparkSession, plan: SourcePlan, *, dataset: str) -> Listing:
     """List the images in a table of the Spark catalog. It needs a path column, because rows have no numbers. Raises
     `SourceError`.
     """
+    name = plan.address
     try:
         table = spark.table(name)
     except AnalysisException as error:
         raise SourceError(f"Wanted the table {name}. Found: {str(error).splitlines()[0]}") from None
-    columns = _columns(
-        _kinds(table.schema),
-        place=f"the table {name}",
-        path=path_column,
-        data=data_column,
-        others=(label_column, group_column),
-    )
+    columns = _columns(_kinds(table.schema), plan=plan, place=f"the table {name}")
     if columns.path is None:
         raise SourceError(f"Wanted --path-column for the table {name}. Found: none.")
     data = _at(columns.data)
@@ -115,7 +78,7 @@ def list_table(
     for pattern, words in ((r"^/", "it begins at the root"), (r"(^|/)\.\.(/|$)", "it leads out of its folder")):
         reason = reason.when(path.cast("string").rlike(pattern), f"unsafe name: {words}")
     fixed = {
-        "or_split": F.lit(bytearray(or_split)),
+        "or_split": F.lit(bytearray(plan.or_split.encode())),
         "path": path,
         "or_label": _label(table, columns.label),
         "group_id": _text(columns.group),
@@ -201,17 +164,16 @@ def _kinds(schema: StructType) -> dict[str, set[str] | None]:
     return found
 
 
-def _columns(
-    found: dict[str, set[str] | None], *, place: str, path: str | None, data: str, others: Sequence[str | None]
-) -> Columns:
+def _columns(found: dict[str, set[str] | None], *, plan: SourcePlan, place: str) -> Columns:
     """Check the columns. ``found`` has the fields of structs, ``{"binary"}`` for bytes, and None for other columns."""
-    missing = [name for name in (path, data, *others) if name is not None and name not in found]
+    path, data, group = plan.path_column, plan.image_column or "image", plan.group_column
+    label = (plan.label_column or "label") if plan.label_type == "int" else None
+    missing = [name for name in (path, data, label, group) if name is not None and name not in found]
     if missing:
         raise SourceError(
             f"Wanted the columns {', '.join(missing)} in {place}. Found: {', '.join(found) or 'no columns'}."
         )
     kind = found[data]
-    label, group = others
     if kind == {"binary"}:
         return Columns(data=data, path=path, label=label, group=group)
     if kind is None or "bytes" not in kind:

@@ -1,14 +1,11 @@
 """The listing of a source for all layouts, label files, masks and arrays."""
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from etl.secrets import driver_storage
 from etl.sources.byte_tables import list_parquet, list_table
 from etl.sources.companions import attach, split_arrays, unmatched
 from etl.sources.entries import Listing
@@ -16,9 +13,9 @@ from etl.sources.labels.files import class_order, has_names, lack_extensions, re
 from etl.sources.labels.matching import check_lines, check_names, label_by_file, label_by_line, unmatched_labels
 from etl.sources.labels.values import LabelMeaning
 from etl.sources.plan import SourcePlan, full_address
-from etl.sources.tars import is_tar_of_tars, list_tar, list_tar_of_tars
+from etl.sources.tars import list_tar
 from etl.sources.trees import list_tree
-from etl.sources.webdataset import describe_not_taken, expand, list_shards
+from etl.sources.webdataset import describe_not_taken, list_shards
 
 _SHOWN = 5
 
@@ -93,7 +90,7 @@ def list_source(
     if plan.arrays is not None and full_address(plan.arrays) in map(full_address, (plan.address, plan.base)):
         entries, companions = split_arrays(entries)
     elif (folder := plan.masks or plan.arrays) is not None:
-        companions = keep(_list_tree(spark, folder, plan, dataset=dataset, by_folder=False).entries)
+        companions = keep(list_tree(spark, folder, plan=plan, dataset=dataset).entries)
     if plan.masks or plan.arrays:
         what = "mask" if plan.masks else "array"
         leftovers.append(Leftovers(f"{what}s", companions.transform(unmatched, entries=entries)))
@@ -141,50 +138,14 @@ def require_label(entries: DataFrame) -> DataFrame:
 def _list_images(
     spark: SparkSession, plan: SourcePlan, *, dataset: str, keep: Callable[[DataFrame], DataFrame]
 ) -> Listing:
-    or_split = plan.or_split.encode()
-    storage_at = partial(driver_storage, spark)
     match plan.kind:
         case "tree":
-            return _list_tree(spark, plan.base, plan, dataset=dataset, by_folder=plan.by_folder)
+            return list_tree(spark, plan.base, plan=plan, dataset=dataset)
         case "tar":
-            root = os.fsencode(plan.root)
-            if is_tar_of_tars(plan.address, root=root, storage_at=storage_at):
-                return list_tar_of_tars(
-                    spark, plan.address, dataset=dataset, root=root, splits=plan.split_names, or_split=or_split
-                )
-            return list_tar(
-                spark,
-                plan.address,
-                dataset=dataset,
-                root=root,
-                splits=plan.split_names,
-                or_split=or_split,
-                by_folder=plan.by_folder,
-            )
-        case "parquet" | "table":
-            list_rows = list_parquet if plan.kind == "parquet" else list_table
-            return list_rows(
-                spark,
-                plan.address,
-                dataset=dataset,
-                or_split=or_split,
-                path_column=plan.path_column,
-                data_column=plan.image_column or "image",
-                label_column=(plan.label_column or "label") if plan.label_type == "int" else None,
-                group_column=plan.group_column,
-                **({"class_names": plan.class_names} if plan.kind == "parquet" else {}),
-            )
+            return list_tar(spark, plan, dataset=dataset)
+        case "parquet":
+            return list_parquet(spark, plan, dataset=dataset)
+        case "table":
+            return list_table(spark, plan, dataset=dataset)
         case "webdataset":
-            return list_shards(
-                spark,
-                expand(plan.address, storage_at=storage_at),
-                dataset=dataset,
-                or_split=or_split,
-                label_type=plan.label_type,
-                keep=keep,
-            )
-
-
-def _list_tree(spark: SparkSession, address: str, plan: SourcePlan, *, dataset: str, by_folder: bool) -> Listing:
-    names, or_split = plan.split_names or [b""], plan.or_split.encode()
-    return list_tree(spark, address, dataset=dataset, splits=names, or_split=or_split, by_folder=by_folder)
+            return list_shards(spark, plan, dataset=dataset, keep=keep)

@@ -5,7 +5,7 @@ counts, as in tar. Members that cannot be used are listed with the reason.
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 import numpy as np
@@ -17,6 +17,7 @@ from etl.errors import SourceError
 from etl.secrets import driver_storage, executor_storage
 from etl.sources.archives import is_compressed, open_archive, place_of
 from etl.sources.entries import ENTRIES, Entry, Listing, entry_batches, text
+from etl.sources.plan import SourcePlan
 from etl.sources.tar_members import TWICE, Archive, Member, NotATarError, members
 from etl.workers import map_items
 from formats.image_names import HIDDEN, OUTSIDE, left_out
@@ -34,40 +35,41 @@ def is_tar_of_tars(address: str, *, root: bytes = b"", storage_at: Callable[[str
     return first is not None and first.name.lower().endswith(_TAR)
 
 
-def list_tar(
-    spark: SparkSession,
-    address: str,
-    *,
-    dataset: str,
-    root: bytes = b"",
-    splits: Sequence[bytes],
-    or_split: bytes,
-    by_folder: bool,
-) -> Listing:
-    """List the files in a ``.tar``, ``.tar.gz`` or ``.tgz`` in one task, in the order of the archive: those below
-    ``root`` and ``splits``, if given, with names relative to these. Raises `SourceError` if there is no tar.
+def list_tar(spark: SparkSession, plan: SourcePlan, *, dataset: str) -> Listing:
+    """List the files in a ``.tar``, ``.tar.gz`` or ``.tgz`` in one task, in the order of the archive: those below root
+    and splits, if given, with names relative to these. Executors list several tars of a tar at once. Raises
+    `SourceError` if there is no tar, or if two inner archives of a split have the same stem.
     """
-    is_tar_of_tars(address, storage_at=partial(driver_storage, spark))  # fails early if the archive cannot be read
-    place = place_of(address)
-    list_batches = partial(
-        _list_batches,
-        dataset=dataset,
-        folders=chosen_folders(root, splits, or_split),
-        or_split=or_split,
-        by_folder=by_folder,
-    )
-    entries = map_items(spark, [place], task=list_batches, schema=ENTRIES)
-    return Listing(entries=entries, access="stream" if is_compressed(place) else "random")
+    place, storage_at = place_of(plan.address), partial(driver_storage, spark)
+    if not is_tar_of_tars(plan.address, root=os.fsencode(plan.root), storage_at=storage_at):
+        list_batches = partial(_list_batches, plan=plan, dataset=dataset)
+        entries = map_items(spark, [place], task=list_batches, schema=ENTRIES)
+        return Listing(entries=entries, access="stream" if is_compressed(place) else "random")
+    if is_compressed(place):
+        raise SourceError(f"Wanted an uncompressed tar of tars. Found: {text(place)}. Decompress it first.")
+    with open_archive(place, storage_at) as archive:
+        inside = _split_up(_checked(archive, place), plan, place)
+        found = {(split, plain(member.name)): (split, member) for split, member in inside}
+    stems: dict[tuple[bytes, bytes], bytes] = {}
+    for split, name in found:
+        if name.lower().endswith(_TAR) and stems.setdefault((split, _stem(name)), name) != name:
+            raise SourceError(
+                f"Wanted inner archives with different names in {text(place)}. "
+                f"Found: {text(stems[split, _stem(name)])} and {text(name)}. "
+                "If their folders are splits, set --split-subdir."
+            )
+    list_batches = partial(_list_inner_batches, place=place, dataset=dataset)
+    classes = frozenset(text(stem) for _, stem in stems)
+    entries = map_items(spark, list(found.values()), task=list_batches, schema=ENTRIES)
+    return Listing(entries=entries, classes=classes, has_archives=True)
 
 
-def _list_batches(
-    places: Iterable[bytes], *, dataset: str, folders: Mapping[bytes, bytes], or_split: bytes, by_folder: bool
-) -> Iterator[pa.RecordBatch]:
+def _list_batches(places: Iterable[bytes], *, plan: SourcePlan, dataset: str) -> Iterator[pa.RecordBatch]:
     """Run the task: it takes a place and yields rows of `ENTRIES`."""
     for place in places:
         with open_archive(place, executor_storage) as archive:
-            found = _split_up(_checked(archive, place), folders, or_split, place)
-            yield from once(_entries(found, place, dataset, by_folder), dataset=dataset)
+            found = _split_up(_checked(archive, place), plan, place)
+            yield from once(_entries(found, place, dataset, plan.by_folder), dataset=dataset)
 
 
 def _checked(archive: Archive, place: bytes) -> Iterator[Member]:
@@ -95,18 +97,13 @@ def plain(name: bytes) -> bytes:
     return name
 
 
-def chosen_folders(root: bytes, splits: Sequence[bytes], or_split: bytes) -> dict[bytes, bytes]:
-    """The folders of an archive to list, each with its split; none for the whole archive."""
-    named = {(root + b"/" + split if root else split): split for split in splits if split}
-    return named or ({root: or_split} if root else {})
-
-
-def _split_up(
-    found: Iterable[Member], folders: Mapping[bytes, bytes], or_split: bytes, place: bytes
-) -> Iterator[tuple[bytes, Member]]:
-    """Members with their splits and paths, without members outside of ``folders`` (see `chosen_folders`). Raises
-    `SourceError` after the last member if a folder has none, unless the archive is truncated.
+def _split_up(found: Iterable[Member], plan: SourcePlan, place: bytes) -> Iterator[tuple[bytes, Member]]:
+    """Members with their splits and paths, without members outside of the chosen folders. Raises `SourceError` after
+    the last member if a folder has none, unless the archive is truncated.
     """
+    root, or_split = os.fsencode(plan.root), plan.or_split.encode()
+    folders = {(root + b"/" + split if root else split): split for split in plan.split_names}
+    folders = folders or ({root: or_split} if root else {})
     starts = [(folder + b"/", split) for folder, split in folders.items()]
     missing, others, whole = set(folders), set[bytes](), True
     depth = 1 + max((folder.count(b"/") for folder in folders), default=0)
@@ -172,38 +169,6 @@ def superseded(entry: Entry, *, dataset: str) -> Entry:
     """The entry of a member whose name a later member has."""
     path = entry.path + b"@%d" % (entry.offset or 0)
     return entry._replace(id=image_id(dataset, entry.or_split, path).bytes, path=path, reason=TWICE)
-
-
-def list_tar_of_tars(
-    spark: SparkSession,
-    address: str,
-    *,
-    dataset: str,
-    root: bytes = b"",
-    splits: Sequence[bytes] = (),
-    or_split: bytes,
-) -> Listing:
-    """List the files in the tars of a tar: the driver finds the inner tars, and executors list several at once. Raises
-    `SourceError` if there is no such archive, or if two inner archives of a split have the same stem.
-    """
-    place = place_of(address)
-    if is_compressed(place):
-        raise SourceError(f"Wanted an uncompressed tar of tars. Found: {text(place)}. Decompress it first.")
-    with open_archive(place, partial(driver_storage, spark)) as archive:
-        inside = _split_up(_checked(archive, place), chosen_folders(root, splits, or_split), or_split, place)
-        found = {(split, plain(member.name)): (split, member) for split, member in inside}
-    stems: dict[tuple[bytes, bytes], bytes] = {}
-    for split, name in found:
-        if name.lower().endswith(_TAR) and stems.setdefault((split, _stem(name)), name) != name:
-            raise SourceError(
-                f"Wanted inner archives with different names in {text(place)}. "
-                f"Found: {text(stems[split, _stem(name)])} and {text(name)}. "
-                "If their folders are splits, set --split-subdir."
-            )
-    list_batches = partial(_list_inner_batches, place=place, dataset=dataset)
-    classes = frozenset(text(stem) for _, stem in stems)
-    entries = map_items(spark, list(found.values()), task=list_batches, schema=ENTRIES)
-    return Listing(entries=entries, classes=classes, has_archives=True)
 
 
 def _stem(name: bytes) -> bytes:

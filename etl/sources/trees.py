@@ -7,7 +7,7 @@ only in text columns. Anything that is not a regular file is listed too, with th
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from etl.errors import SourceError
 from etl.secrets import driver_storage, executor_storage
 from etl.sources.entries import ENTRIES, NO_CLASS_FOLDERS, Entry, Listing, entry_batches, text
+from etl.sources.plan import SourcePlan
 from etl.workers import map_items
 from formats.errors import StorageError
 from formats.image_names import OPTIONS_RECORD, OUTSIDE, is_hidden, left_out
@@ -35,30 +36,28 @@ class ListedFile(NamedTuple):
     reason: str | None
 
 
-def list_tree(
-    spark: SparkSession, address: str, *, dataset: str, splits: Sequence[bytes], or_split: bytes, by_folder: bool
-) -> Listing:
-    """List all files of a local or remote tree, below split folders (``[b""]`` for none). Raises `SourceError` if there
-    are no files or no class folders, possibly later, in a task on a machine that does not see the driver's files.
+def list_tree(spark: SparkSession, address: str, *, plan: SourcePlan, dataset: str) -> Listing:
+    """List all files of a local or remote tree, below the split folders of the plan. Raises `SourceError` if there are
+    no files or no class folders, possibly later, in a task on a machine that does not see the driver's files.
     """
-    local = local_path(address)
-    tree = LocalTree(local) if local else StoredTree(address, driver_storage(spark, address))
-    place = os.fsdecode(local) if local else address
+    tree = _open_tree(address, partial(driver_storage, spark))
+    # An object store may have too many objects for the driver.
+    limit = None if plan.by_folder or isinstance(tree, LocalTree) else _LOOKED_AT
     places: list[tuple[bytes, bytes, str]] = []
     classes: set[str] = set()
-    for split in splits:
-        folders, others = tree.top(split, limit=None if by_folder else _LOOKED_AT)
-        if by_folder:
-            _check_classes(folders, place=tree.name(split))
+    for split in plan.split_names or [b""]:
+        folders, others = _top(tree, split, limit=limit)
+        if plan.by_folder:
+            _check_classes(folders, place=text(tree.base(split)))
             classes.update(text(name) for name in folders or () if not is_hidden(name))
         elif not folders and not others:
-            raise SourceError(f"Wanted images in {tree.name(split)}. Found: nothing there.")
+            raise SourceError(f"Wanted images in {text(tree.base(split))}. Found: nothing there.")
         if folders is None:  # so many objects that one task lists all of them
             places.append((split, b"", _WHOLE))
         else:
             places += [(split, folder, _BELOW) for folder in folders]
             places += [(split, b"", _LOOSE)] * others
-    list_batches = partial(_list_batches, address=place, dataset=dataset, or_split=or_split, by_folder=by_folder)
+    list_batches = partial(_list_batches, address=address, plan=plan, dataset=dataset)
     entries = map_items(spark, places, task=list_batches, schema=ENTRIES)
     return Listing(entries=entries, classes=frozenset(classes))
 
@@ -82,44 +81,60 @@ def _check_classes(folders: Sequence[bytes] | None, *, place: str) -> None:
         raise SourceError(f"Wanted class folders whose names differ as text in {place}. Found: {folders}")
 
 
+def _top(tree: "LocalTree | StoredTree", split: bytes, *, limit: int | None) -> tuple[list[bytes] | None, bool]:
+    """The direct subfolders of a split, in byte order, and whether there are also files; None if there are more than
+    ``limit`` of both.
+    """
+    folders, others = [], False
+    try:
+        for count, (name, is_folder) in enumerate(tree.contents(split)):
+            if count == limit:
+                return None, True
+            if is_folder:
+                folders.append(name)
+            others = others or not is_folder
+    except OSError as error:
+        raise _unlisted(error, tree.base(split)) from None
+    return sorted(folders), others
+
+
 def _list_batches(
-    places: Iterable[tuple[bytes, bytes, str]], *, address: str, dataset: str, or_split: bytes, by_folder: bool
+    places: Iterable[tuple[bytes, bytes, str]], *, address: str, plan: SourcePlan, dataset: str
 ) -> Iterator[pa.RecordBatch]:
     """Run the task: it takes places and yields entries."""
-    local = local_path(address)
-    tree = LocalTree(local) if local else StoredTree(address, executor_storage(address))
+    tree = _open_tree(address, executor_storage)
     yield from entry_batches(
         entry
         for split, folder, what in places
-        for entry in _entries(tree, split, folder, what, dataset=dataset, or_split=or_split, by_folder=by_folder)
+        for entry in _entries(tree, split, folder, what, plan=plan, dataset=dataset)
     )
 
 
 def _entries(
-    tree: "LocalTree | StoredTree",
-    split: bytes,
-    folder: bytes,
-    what: str,
-    *,
-    dataset: str,
-    or_split: bytes,
-    by_folder: bool,
+    tree: "LocalTree | StoredTree", split: bytes, folder: bytes, what: str, *, plan: SourcePlan, dataset: str
 ) -> Iterator[Entry]:
-    name, start = split or or_split, tree.place(split)
+    name, start = split or plan.or_split.encode(), os.path.join(tree.base(split), b"")
     number = image_ids(dataset, name)
     label = text(folder) if what == _BELOW else None
-    outside = OUTSIDE if by_folder and what == _LOOSE else None
-    files = tree.loose(split) if what == _LOOSE else tree.below(split, folder)
-    for path, size, reason in files:
-        if path == OPTIONS_RECORD.encode():
-            continue
-        if what == _WHOLE:
-            first, deeper, _ = path.partition(b"/")
-            label = text(first) if deeper else None
-        is_no_image = left_out(path, by_extension=False)
-        because = reason or is_no_image or outside
-        of_class = None if is_no_image else label
-        yield Entry(number(path), name, path, of_class, None, start + path, None, size, reason=because)
+    outside = OUTSIDE if plan.by_folder and what == _LOOSE else None
+    try:
+        for path, size, reason in tree.loose(split) if what == _LOOSE else tree.below(split, folder):
+            if path == OPTIONS_RECORD.encode():
+                continue
+            if what == _WHOLE:
+                first, deeper, _ = path.partition(b"/")
+                label = text(first) if deeper else None
+            is_no_image = left_out(path, by_extension=False)
+            because = reason or is_no_image or outside
+            of_class = None if is_no_image else label
+            yield Entry(number(path), name, path, of_class, None, start + path, None, size, reason=because)
+    except OSError as error:
+        raise _unlisted(error, tree.base(split)) from None
+
+
+def _open_tree(address: str, storage_at: Callable[[str], Storage]) -> "LocalTree | StoredTree":
+    local = local_path(address)
+    return LocalTree(local) if local else StoredTree(address, storage_at(address))
 
 
 class LocalTree:
@@ -128,97 +143,58 @@ class LocalTree:
     def __init__(self, root: bytes) -> None:
         self._root = root
 
-    def name(self, split: bytes) -> str:
-        """A split's folder, for messages."""
-        return text(self._base(split))
+    def base(self, split: bytes) -> bytes:
+        """The place of a split's folder."""
+        return os.path.join(self._root, split) if split else self._root
 
-    def place(self, split: bytes) -> bytes:
-        """The part of an image's place before its path."""
-        return os.path.join(self._base(split), b"")
-
-    def top(self, split: bytes, *, limit: int | None) -> tuple[list[bytes], bool]:
-        """The direct subfolders of a split, in byte order, and whether there are also files."""
-        others = False
-        folders = []
-        try:
-            with os.scandir(self._base(split)) as entries:
-                for entry in entries:
-                    if _is_folder(entry):
-                        folders.append(entry.name)
-                    else:
-                        others = True
-        except OSError as error:
-            raise SourceError(f"Wanted a folder of images at {self.name(split)}. Found: {error.strerror}.") from None
-        return sorted(folders), others
+    def contents(self, split: bytes) -> Iterator[tuple[bytes, bool]]:
+        """The names directly in a split, and whether they are folders."""
+        with os.scandir(self.base(split)) as entries:
+            for entry in entries:
+                yield entry.name, _is_folder(entry)
 
     def below(self, split: bytes, folder: bytes) -> Iterator[ListedFile]:
         """Every file at any depth below a folder."""
-        return walk(self._base(split), folder)
+        return walk(self.base(split), folder)
 
     def loose(self, split: bytes) -> Iterator[ListedFile]:
         """The files that are directly in a split, outside of its folders."""
-        return loose_files(self._base(split))
-
-    def _base(self, split: bytes) -> bytes:
-        return os.path.join(self._root, split) if split else self._root
+        return loose_files(self.base(split))
 
 
 class StoredTree:
     """A tree at an address. Objects are files, and folders are common prefixes of names."""
 
     def __init__(self, address: str, storage: Storage) -> None:
-        self._address = address.rstrip("/")
+        self._address = os.fsencode(address.rstrip("/"))
         self._storage = storage
 
-    def name(self, split: bytes) -> str:
-        """A split's folder, for messages."""
-        return f"{self._address}/{text(split)}" if split else self._address
+    def base(self, split: bytes) -> bytes:
+        """The place of a split's folder."""
+        return self._address + b"/" + split if split else self._address
 
-    def place(self, split: bytes) -> bytes:
-        """The part of an image's place before its path."""
-        return os.fsencode(f"{self._address}/") + (split + b"/" if split else b"")
-
-    def top(self, split: bytes, *, limit: int | None) -> tuple[list[bytes] | None, bool]:
-        """The direct subfolders of a split, and whether there are also files; None if there are more than ``limit``
-        objects.
-        """
-        others = False
-        folders = []
-        try:
-            for count, (name, _, is_folder) in enumerate(self._storage.entries(os.fsdecode(split))):
-                if limit is not None and count == limit:
-                    return None, True
-                if is_folder:
-                    folders.append(os.fsencode(name))
-                else:
-                    others = True
-        except OSError as error:
-            raise SourceError(_words(error, self.name(split))) from None
-        return sorted(folders), others
+    def contents(self, split: bytes) -> Iterator[tuple[bytes, bool]]:
+        """The names directly in a split, and whether they are folders."""
+        for name, _, is_folder in self._storage.entries(os.fsdecode(split)):
+            yield os.fsencode(name), is_folder
 
     def below(self, split: bytes, folder: bytes) -> Iterator[ListedFile]:
         """Every file at any depth below a folder, or below a whole split."""
         start = folder + b"/" if folder else b""
-        try:
-            for name, size in self._storage.walk(os.fsdecode(b"/".join(filter(None, (split, folder))))):
-                yield ListedFile(start + os.fsencode(name), size, None)
-        except OSError as error:
-            raise SourceError(_words(error, self.name(split))) from None
+        for name, size in self._storage.walk(os.fsdecode(b"/".join(filter(None, (split, folder))))):
+            yield ListedFile(start + os.fsencode(name), size, None)
 
     def loose(self, split: bytes) -> Iterator[ListedFile]:
         """The files that are directly in a split, outside of its folders."""
-        try:
-            for name, size, is_folder in self._storage.entries(os.fsdecode(split)):
-                if not is_folder:
-                    yield ListedFile(os.fsencode(name), size, None)
-        except OSError as error:
-            raise SourceError(_words(error, self.name(split))) from None
+        for name, size, is_folder in self._storage.entries(os.fsdecode(split)):
+            if not is_folder:
+                yield ListedFile(os.fsencode(name), size, None)
 
 
-def _words(error: OSError, place: str) -> str:
+def _unlisted(error: OSError, place: bytes) -> SourceError:
     if isinstance(error, StorageError):
-        return str(error)
-    return f"Wanted a folder of images at {place}. Found: {error.strerror or error}."
+        return SourceError(str(error))
+    return SourceError(f"Wanted a folder of images at {text(place)}. Found: {error.strerror or error}.")
 
 
 def _is_folder(entry: os.DirEntry[bytes]) -> bool:

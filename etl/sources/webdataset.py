@@ -10,22 +10,21 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 from itertools import chain, groupby
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from etl.errors import SourceError
-from etl.secrets import executor_storage
+from etl.secrets import driver_storage, executor_storage
 from etl.sources.archives import is_compressed, is_remote, open_archive, place_of
 from etl.sources.entries import ENTRIES, Entry, Listing, entry_batches, text
 from etl.sources.labels.values import LabelError, bare, label_text
+from etl.sources.plan import SourcePlan
 from etl.sources.tar_members import CUT, TWICE, Archive, Member, NotATarError, members
 from etl.sources.tars import once, plain, unsafe
 from etl.workers import map_items
@@ -121,17 +120,15 @@ def _shown(address: str) -> str:
 
 def list_shards(
     spark: SparkSession,
-    addresses: Sequence[str],
+    plan: SourcePlan,
     *,
     dataset: str,
-    or_split: bytes,
-    label_type: LabelType = "int",
     keep: Callable[[DataFrame], DataFrame] = lambda frame: frame,
 ) -> Listing:
     """List the images of shards, several shards at once. A path is ``shard-stem/member``, and labels are the text of a
     sample's label member. Raises `SourceError` if local shards are missing, or if two have the same stem.
     """
-    places = [place_of(address) for address in addresses]
+    places = [place_of(address) for address in expand(plan.address, storage_at=partial(driver_storage, spark))]
     stems: dict[bytes, bytes] = {}
     for place in places:
         if stems.setdefault(_stem(place), place) != place:
@@ -143,7 +140,7 @@ def list_shards(
         raise SourceError(
             f"Wanted {len(places):,} shards. Found: {len(missing):,} of them missing, first {text(missing[0])}."
         )
-    list_batches = partial(_list_all, dataset=dataset, or_split=or_split, label_type=label_type)
+    list_batches = partial(_list_batches, plan=plan, dataset=dataset)
     # kept: both images and ignored members are taken from it
     listed = keep(map_items(spark, list(stems.values()), task=list_batches, schema=ENTRIES))
     is_image = ~F.col("reason").eqNullSafe(F.lit(_NOT_TAKEN))
@@ -172,27 +169,12 @@ def _stem(place: bytes) -> bytes:
     return name[: len(name) - len(suffix)]
 
 
-def _list_batches(
-    places: Iterable[bytes],
-    *,
-    dataset: str,
-    or_split: bytes,
-    label_type: LabelType = "int",
-    others: Counter[str] | None = None,
-) -> Iterator[pa.RecordBatch]:
-    """Places in, rows of `ENTRIES` out; the kinds of members that are not taken are counted in ``others``."""
-    others = Counter() if others is None else others
-    for place in places:
-        with open_archive(place, executor_storage) as archive:
-            read = _Sampling(label_type=label_type, others=others)
-            yield from once(_entries(archive, place, dataset, or_split, read), dataset=dataset)
-
-
-def _list_all(places: Iterable[bytes], **options: Any) -> Iterator[pa.RecordBatch]:
-    """Run the task: like `_list_batches`, with rows for the ignored members of each place."""
+def _list_batches(places: Iterable[bytes], *, plan: SourcePlan, dataset: str) -> Iterator[pa.RecordBatch]:
+    """Run the task: it takes places and yields rows of `ENTRIES`, also for the ignored members of each place."""
     for place in places:
         others: Counter[str] = Counter()
-        yield from _list_batches([place], **options, others=others)
+        with open_archive(place, executor_storage) as archive:
+            yield from once(_entries(archive, place, plan, dataset, others), dataset=dataset)
         kinds = others.most_common(_MOST_KINDS)
         rest = others.total() - sum(files for _, files in kinds)
         rows = chain(kinds, [(_OTHER_KINDS, rest)] if rest else [])
@@ -202,20 +184,9 @@ def _list_all(places: Iterable[bytes], **options: Any) -> Iterator[pa.RecordBatc
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Sampling:
-    """The members of a sample that are used. Other members are counted by kind."""
-
-    label_type: LabelType
-    others: Counter[str]
-
-    def leave(self, members: Iterable[Member]) -> None:
-        """Count ignored members."""
-        self.others.update("." + text(b".".join(_parts(member))) for member in members)
-
-
-def _entries(archive: Archive, place: bytes, dataset: str, or_split: bytes, read: _Sampling) -> Iterator[Entry]:
-    stem = _stem(place)
+def _entries(archive: Archive, place: bytes, plan: SourcePlan, dataset: str, others: Counter[str]) -> Iterator[Entry]:
+    """The entries of a shard; the members that are not taken are counted in ``others``, by kind."""
+    stem, or_split = _stem(place), plan.or_split.encode()
 
     def entry(member: Member, reason: str | None, label: str | None = None, companion: Member | None = None) -> Entry:
         path = stem + b"/" + (member.name if unsafe(member.name) else plain(member.name))
@@ -226,22 +197,25 @@ def _entries(archive: Archive, place: bytes, dataset: str, or_split: bytes, read
         return found._replace(label_place=place, label_offset=companion.offset, label_size=companion.size)
 
     try:
-        for _, sample in groupby(_shown_members(archive, read), key=_key):
-            yield from _sample_entries(list(sample), entry, read)
+        for _, sample in groupby(_shown_members(archive, others), key=_key):
+            ignored = yield from _sample_entries(list(sample), entry, label_type=plan.label_type)
+            others.update("." + text(b".".join(_parts(member))) for member in ignored)
     except NotATarError as error:
         yield entry(Member(b"@0", 0, 0), f"not a tar: {archive.fault or error}")
 
 
-def _shown_members(archive: Archive, read: _Sampling) -> Iterator[Member]:
+def _shown_members(archive: Archive, others: Counter[str]) -> Iterator[Member]:
     for member in members(archive, wanted=_is_label):
         if member.reason is None and _is_hidden(member):
-            read.others["hidden names"] += 1
+            others["hidden names"] += 1
         else:
             yield member
 
 
-def _sample_entries(sample: Sequence[Member], entry: Callable[..., Entry], read: _Sampling) -> Iterator[Entry]:
-    """One image with its label, and an entry with a reason for each other possible image."""
+def _sample_entries(
+    sample: Sequence[Member], entry: Callable[..., Entry], *, label_type: LabelType
+) -> Generator[Entry, None, list[Member]]:
+    """One image with its label, and an entry with a reason for each other possible image; returns ignored members."""
     last = {member.name: member for member in sample}
     for member in sample:
         if member is not last[member.name]:
@@ -259,20 +233,21 @@ def _sample_entries(sample: Sequence[Member], entry: Callable[..., Entry], read:
     if images:
         arrays = [member for member in others if _parts(member)[-1] == b"npy"]
         pictures = [member for member in others if _is_mask(member)]
-        companions = {"blob": pictures + arrays, "multi": arrays + pictures}.get(read.label_type, [])[:1]
+        companions = {"blob": pictures + arrays, "multi": arrays + pictures}.get(label_type, [])[:1]
         try:
             label, label_member = _label(others)
         except LabelError as error:
             label, label_member = None, None
-            if read.label_type == "int":  # otherwise labels are not used
+            if label_type == "int":  # otherwise labels are not used
                 cut = cut or f"unreadable label: {error}"
         yield entry(images[0], cut, label, next(iter(companions), None))
-        read.leave(member for member in others if member is not label_member and member not in companions)
         for member in images[1:]:
             yield entry(member, "second image of a sample")
-    elif len(others) == len(sample):
+        return [member for member in others if member is not label_member and member not in companions]
+    if len(others) == len(sample):
         yield entry(others[0], "no image in the sample")
-        read.leave(others[1:])
+        return others[1:]
+    return []
 
 
 def _key(member: Member) -> bytes:

@@ -13,7 +13,8 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from etl.errors import SourceError
 from etl.secrets import secrets_on_executors
 from etl.sources.byte_tables import list_parquet, list_table
-from etl.sources.entries import ARROW_ENTRIES
+from etl.sources.entries import ARROW_ENTRIES, Listing
+from etl.sources.plan import SourcePlan
 from formats.stores.s3 import S3Access
 from formats.stores.storage import Storage
 from imagestrata.devstack.servers.s3 import S3
@@ -31,10 +32,18 @@ ROWS: dict[str, list[Any]] = {
 
 NAMES: dict[str, Any] = {
     "path_column": "name",
-    "data_column": "picture",
+    "image_column": "picture",
     "label_column": "class",
     "group_column": "patient",
 }
+
+
+def _parquet(spark: SparkSession, address: str | Path, **options: Any) -> Listing:
+    return list_parquet(spark, SourcePlan(address=str(address), layout="parquet", **options), dataset="d")
+
+
+def _table(spark: SparkSession, name: str, **options: Any) -> Listing:
+    return list_table(spark, SourcePlan(address=name, layout="table", **options), dataset="d")
 
 
 def _write(path: Path, columns: dict[str, Any], *, rows: int = 2) -> None:
@@ -67,7 +76,7 @@ def test_parquet_files_carry_their_images(spark: SparkSession, tmp_path: Path) -
     _write(tmp_path / "x" / "part-1.parquet", {name: column[4:] for name, column in ROWS.items()})
     _write(tmp_path / "_temporary" / "part-2.parquet", ROWS)
     (tmp_path / "x" / "_SUCCESS").write_bytes(b"")
-    listing = list_parquet(spark, str(tmp_path), dataset="d", or_split=b"s", **NAMES)
+    listing = _parquet(spark, tmp_path, or_split="s", **NAMES)
     assert _found(listing.entries) == {
         b"a/1": ("3", "p", None, 3, b"one"),
         b"a/2": ("3", "p", "several rows of this path: 2", 0, None),
@@ -86,15 +95,7 @@ def test_parquet_files_carry_their_images(spark: SparkSession, tmp_path: Path) -
 def test_structs_of_bytes_and_path_are_understood(spark: SparkSession, tmp_path: Path) -> None:
     images = [{"bytes": b"1", "path": "one.png"}, {"bytes": b"22", "path": None}, {"bytes": None, "path": "three.png"}]
     _write(tmp_path / "train.parquet", {"image": images, "label": [0, 1, 0]})
-    listing = list_parquet(
-        spark,
-        str(tmp_path / "train.parquet"),
-        dataset="d",
-        or_split=b"rest",
-        path_column=None,
-        data_column="image",
-        label_column="label",
-    )
+    listing = _parquet(spark, tmp_path / "train.parquet", or_split="rest")
     rows = listing.entries.collect()
     assert _found(rows) == {
         b"one.png": ("0", None, None, 1, b"1"),
@@ -106,7 +107,7 @@ def test_structs_of_bytes_and_path_are_understood(spark: SparkSession, tmp_path:
 
 def test_without_paths_rows_are_numbered_through_their_file(spark: SparkSession, tmp_path: Path) -> None:
     _write(tmp_path / "many.parquet", {"image": [b"%d" % number for number in range(2500)]}, rows=900)
-    listing = list_parquet(spark, str(tmp_path), dataset="d", or_split=b"", path_column=None, data_column="image")
+    listing = _parquet(spark, tmp_path, label_type="none")
     found = _found(listing.entries)
     assert {path: row[4] for path, row in found.items()} == {b"many/%d" % row: b"%d" % row for row in range(2500)}
     assert listing.bare is not None
@@ -122,7 +123,7 @@ def test_parquet_on_s3_is_read_like_local_parquet(
     storage.write_bytes("x/1.parquet", (tmp_path / "1.parquet").read_bytes())
     use(s3, monkeypatch)
     with secrets_on_executors(spark):
-        listing = list_parquet(spark, f"s3://{keyspace}/x/1.parquet", dataset="d", or_split=b"", **NAMES)
+        listing = _parquet(spark, f"s3://{keyspace}/x/1.parquet", **NAMES)
         rows = listing.entries.collect()
         assert _found(rows) == {
             b"a/1": ("3", "p", None, 3, b"one"),
@@ -131,13 +132,13 @@ def test_parquet_on_s3_is_read_like_local_parquet(
         }
         assert {bytes(row.place) for row in rows} == {f"s3://{keyspace}/x/1.parquet".encode()}
         with pytest.raises(SourceError, match="nothing there"):
-            list_parquet(spark, f"s3://{keyspace}/none.parquet", dataset="d", or_split=b"", **NAMES)
+            _parquet(spark, f"s3://{keyspace}/none.parquet", **NAMES)
 
 
 def test_spark_tables_are_listed_like_parquet(spark: SparkSession) -> None:
     rows = list(zip(*ROWS.values(), strict=True))
     rows_of(spark, rows, "name STRING, picture BINARY, class INT, patient STRING").createOrReplaceTempView("pics")
-    listing = list_table(spark, "pics", dataset="d", or_split=b"s", **NAMES)
+    listing = _table(spark, "pics", or_split="s", **NAMES)
     assert _found(listing.entries) == {
         b"a/1": ("3", "p", None, 3, b"one"),
         b"a/2": ("3", "p", "several rows of this path: 2", 0, None),
@@ -166,38 +167,33 @@ def test_labels_of_spark_tables_mean_the_same_as_those_of_parquet(
     names = [str(place) for place in range(len(values))]
     rows = [(name, bytearray(b"x"), value) for name, value in zip(names, values, strict=True)]
     rows_of(spark, rows, f"name STRING, picture BINARY, class {kind}").createOrReplaceTempView("kinds")
-    listing = list_table(
-        spark, "kinds", dataset="d", or_split=b"", path_column="name", data_column="picture", label_column="class"
-    )
+    listing = _table(spark, "kinds", path_column="name", image_column="picture", label_column="class")
     assert listing.bare is not None
     found = {bytes(row.path).decode(): row.or_label for row in listing.bare.collect()}
     assert found == dict(zip(names, wanted, strict=True))
 
 
 def test_tables_that_cannot_be_read_are_refused(spark: SparkSession, tmp_path: Path) -> None:
-    parquet = partial(list_parquet, spark, dataset="d", or_split=b"")
+    parquet, table = (partial(one, spark, label_type="none") for one in (_parquet, _table))
     with pytest.raises(SourceError, match=r"Wanted Parquet files at .*Found: none"):
-        parquet(str(tmp_path), path_column=None, data_column="image")
-    with pytest.raises(SourceError, match="nothing there"):
-        parquet(str(tmp_path / "none.parquet"), path_column=None, data_column="image")
+        parquet(tmp_path)
     _write(tmp_path / "a.parquet", {"image": ["text"], "other": [{"x": 1}], "good": [b"1"]})
     with pytest.raises(SourceError, match=r"the columns name, picture in .*Found: image, other, good\."):
-        parquet(str(tmp_path), path_column="name", data_column="picture")
+        parquet(tmp_path, path_column="name", image_column="picture")
     with pytest.raises(SourceError, match="Found: another type"):
-        parquet(str(tmp_path), path_column=None, data_column="image")
+        parquet(tmp_path)
     with pytest.raises(SourceError, match="Found: a struct of x"):
-        parquet(str(tmp_path), path_column=None, data_column="other")
+        parquet(tmp_path, image_column="other")
     (tmp_path / "b.parquet").write_bytes(b"PAR1 is not all of it")
-    broken = parquet(str(tmp_path), path_column=None, data_column="good")
+    broken = parquet(tmp_path, image_column="good")
     with pytest.raises(PySparkException, match=r"Wanted to read Parquet at .*b\.parquet"):
         broken.entries.collect()
     with pytest.raises(SourceError, match=r"Wanted to read Parquet at .*b\.parquet"):
-        parquet(str(tmp_path / "b.parquet"), path_column=None, data_column="good")
-    table = partial(list_table, spark, dataset="d", or_split=b"")
+        parquet(tmp_path / "b.parquet", image_column="good")
     with pytest.raises(SourceError, match="Wanted the table nowhere"):
-        table("nowhere", path_column="name", data_column="picture")
+        table("nowhere", path_column="name", image_column="picture")
     rows_of(spark, [("a", b"1")], "name STRING, picture BINARY").createOrReplaceTempView("plain")
     with pytest.raises(SourceError, match="Found: name, picture"):
-        table("plain", path_column="name", data_column="image")
+        table("plain", path_column="name")
     with pytest.raises(SourceError, match="Wanted --path-column"):
-        table("plain", path_column=None, data_column="picture")
+        table("plain", image_column="picture")

@@ -11,9 +11,10 @@ from pyspark.sql import Row, SparkSession
 
 from etl.errors import SourceError
 from etl.secrets import driver_storage, secrets_on_executors
+from etl.sources.plan import SourcePlan
 from etl.sources.reading import Reader
 from etl.sources.tar_members import CUT
-from etl.sources.tars import is_tar_of_tars, list_tar, list_tar_of_tars
+from etl.sources.tars import is_tar_of_tars, list_tar
 from formats.stores.s3 import S3Access
 from formats.stores.storage import Storage
 from imagestrata.devstack.servers.s3 import S3
@@ -34,7 +35,7 @@ def _contents(data: bytes, rows: Sequence[Row]) -> dict[bytes, bytes]:
 def test_executors_list_a_tar(spark: SparkSession, tmp_path: Path, name: str, pack: Callable[[bytes], bytes]) -> None:
     data = tar_of(*((f"train/{index % 3}/{index}", b"x" * index) for index in range(30)), ("train/0/bad/..", b""))
     address = _write(tmp_path / name, pack(data))
-    listing = list_tar(spark, address, dataset="d", splits=[b"train"], or_split=b"", by_folder=True)
+    listing = list_tar(spark, SourcePlan(address=address, splits=("train",)), dataset="d")
     rows = listing.entries.collect()
     assert listing.access == ("random" if name == "x.tar" else "stream")
     assert _contents(data, rows) == {b"%d/%d" % (index % 3, index): b"x" * index for index in range(30)}
@@ -45,15 +46,16 @@ def test_executors_list_a_tar(spark: SparkSession, tmp_path: Path, name: str, pa
 
 
 def test_an_unreadable_archive_is_refused_on_the_driver(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="nothing there"):
-        list_tar(spark, str(tmp_path / "x.tar"), dataset="d", splits=[], or_split=b"", by_folder=True)
-    address = _write(tmp_path / "y.tar", b"no tar")
+    plan = SourcePlan(address=_write(tmp_path / "x.tar", b"no tar"))
     with pytest.raises(SourceError, match="6 bytes"):
-        list_tar_of_tars(spark, address, dataset="d", or_split=b"")
+        list_tar(spark, plan, dataset="d")
+    (tmp_path / "x.tar").unlink()
+    with pytest.raises(SourceError, match="nothing there"):
+        list_tar(spark, plan, dataset="d")
     address = _write(tmp_path / "y.tgz", gzip.compress(tar_of(("a.tar", tar_of()))))
     assert is_tar_of_tars(address)
     with pytest.raises(SourceError, match="an uncompressed tar of tars"):
-        list_tar_of_tars(spark, address, dataset="d", or_split=b"")
+        list_tar(spark, SourcePlan(address=address), dataset="d")
 
 
 def _inner(stem: str, count: int) -> tuple[str, bytes]:
@@ -69,7 +71,7 @@ def test_executors_list_a_tar_of_tars(spark: SparkSession, tmp_path: Path) -> No
     )
     address = _write(tmp_path / "x.tar", data)
     assert is_tar_of_tars(address)
-    listing = list_tar_of_tars(spark, address, dataset="d", or_split=b"train")
+    listing = list_tar(spark, SourcePlan(address=address, or_split="train"), dataset="d")
     rows = listing.entries.collect()
     assert listing.classes == {*stems, "a", "empty", "none", "b"}
     assert _contents(data, rows) == {
@@ -102,7 +104,7 @@ def test_a_truncated_tar_of_tars_keeps_its_whole_members(spark: SparkSession, tm
     no_end = "truncated: the archive ends without its end mark"
     for cut, last, reason in [(one + 600, b"b/b_1.JPEG", CUT), (one, ended, no_end)]:
         address = _write(tmp_path / "x.tar", data[: second + 512 + cut])
-        rows = list_tar_of_tars(spark, address, dataset="d", or_split=b"").entries.collect()
+        rows = list_tar(spark, SourcePlan(address=address), dataset="d").entries.collect()
         assert sorted(_contents(data, rows)) == [b"a/a_0.JPEG", b"a/a_1.JPEG", b"a/a_2.JPEG", b"b/b_0.JPEG"]
         assert {bytes(row.path): row.reason for row in rows if row.reason} == {last: reason}
 
@@ -114,11 +116,10 @@ def test_inner_archives_with_the_same_stem_are_refused_unless_in_split_folders(
     with pytest.raises(
         SourceError, match=r"different names in .* Found: out/t/a\.tar and out/v/a\.tar\. If .*--split-s"
     ):
-        list_tar_of_tars(spark, address, dataset="d", or_split=b"")
+        list_tar(spark, SourcePlan(address=address), dataset="d")
     assert is_tar_of_tars(address, root=b"out")
-    rows = list_tar_of_tars(
-        spark, address, dataset="d", root=b"out", splits=[b"t", b"v"], or_split=b""
-    ).entries.collect()
+    plan = SourcePlan(address=address, root="out", splits=("t", "v"))
+    rows = list_tar(spark, plan, dataset="d").entries.collect()
     assert {(bytes(row.or_split), bytes(row.path), row.or_label) for row in rows} == {
         (b"t", b"a/a_0.JPEG", "a"),
         (b"v", b"a/a_0.JPEG", "a"),
@@ -137,14 +138,14 @@ def test_executors_list_tars_on_s3(spark: SparkSession, s3: S3, keyspace: str, m
     with secrets_on_executors(spark), Reader(storage_at=partial(driver_storage, spark)) as reader:
         for address in (f"{bucket}/x y/plain.tar", f"{bucket}/plain.tgz"):
             assert not is_tar_of_tars(address, storage_at=partial(driver_storage, spark))
-            listing = list_tar(spark, address, dataset="d", splits=[], or_split=b"", by_folder=True)
+            listing = list_tar(spark, SourcePlan(address=address), dataset="d")
             rows = listing.entries.orderBy("offset").collect()
             assert _contents(plain, rows) == {b"a/%d" % index: b"x" * index for index in range(30)}
             read = [reader.read(bytes(row.place), row.offset, row.bytes) for row in rows]
             assert read == [b"x" * index for index in range(30)]
-        rows = list_tar_of_tars(spark, f"{bucket}/nested.tar", dataset="d", or_split=b"").entries.collect()
+        rows = list_tar(spark, SourcePlan(address=f"{bucket}/nested.tar"), dataset="d").entries.collect()
         assert sorted(_contents(nested, rows)) == [*(b"a/a_%d.JPEG" % index for index in range(5)), b"b/1", b"b/2"]
         with pytest.raises(SourceError, match=rf"archive at {bucket}/no\.tar\. Found: nothing there\."):
-            list_tar(spark, f"{bucket}/no.tar", dataset="d", splits=[], or_split=b"", by_folder=True)
+            list_tar(spark, SourcePlan(address=f"{bucket}/no.tar"), dataset="d")
         with pytest.raises(SourceError, match="nowhere-at-all"):
-            list_tar(spark, "s3://nowhere-at-all/x.tar", dataset="d", splits=[], or_split=b"", by_folder=True)
+            list_tar(spark, SourcePlan(address="s3://nowhere-at-all/x.tar"), dataset="d")

@@ -4,6 +4,7 @@ import os
 import shutil
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
@@ -12,6 +13,7 @@ from pyspark.sql import SparkSession
 from etl.errors import SourceError
 from etl.secrets import secrets_on_executors
 from etl.sources.entries import Listing
+from etl.sources.plan import SourcePlan
 from etl.sources.trees import list_tree
 from formats.image_names import HIDDEN
 from formats.stores.s3 import S3Access
@@ -34,11 +36,16 @@ def _rows(listing: Listing) -> dict[tuple[bytes, bytes], tuple[str | None, bytes
     return found
 
 
+def _listed(spark: SparkSession, address: str | Path, **options: Any) -> Listing:
+    plan = SourcePlan(address=str(address), layout="tree", **options)
+    return list_tree(spark, plan.base, plan=plan, dataset="d")
+
+
 def test_trees_of_classes_are_listed_whole(spark: SparkSession, tmp_path: Path) -> None:
     touch(tmp_path, "train/a/1", "train/a/b/2", b"train/\xe9/1", "train/loose", "val/a/1", "other/a/1")
     touch(tmp_path, "train/a/.b/3", "train/.git/1")
     (tmp_path / "val" / "empty").mkdir()
-    listing = list_tree(spark, str(tmp_path), dataset="d", splits=[b"train", b"val"], or_split=b"", by_folder=True)
+    listing = _listed(spark, tmp_path, splits=("train", "val"))
     root = os.fsencode(tmp_path)
     assert _rows(listing) == {
         (b"train", b"a/1"): ("a", root + b"/train/a/1", 1, None),
@@ -58,7 +65,7 @@ def test_trees_without_classes_are_listed_at_any_depth(
     touch(tmp_path, "pictures/1", "pictures/x/y/2")
     (tmp_path / "pictures" / "gone").symlink_to(tmp_path / "nothing")
     monkeypatch.chdir(tmp_path)
-    listing = list_tree(spark, "pictures", dataset="d", splits=[b""], or_split=b"all", by_folder=False)
+    listing = _listed(spark, "pictures", or_split="all", label_type="none")
     root = os.fsencode(tmp_path) + b"/pictures/"
     assert _rows(listing) == {
         (b"all", b"1"): (None, root + b"1", 1, None),
@@ -69,26 +76,25 @@ def test_trees_without_classes_are_listed_at_any_depth(
 
 
 def test_trees_that_cannot_be_listed_are_refused(spark: SparkSession, tmp_path: Path) -> None:
-    classes = partial(list_tree, spark, dataset="d", or_split=b"", by_folder=True)
-    flat = partial(list_tree, spark, dataset="d", or_split=b"", by_folder=False)
+    classes, flat = partial(_listed, spark), partial(_listed, spark, label_type="none")
     with pytest.raises(SourceError, match=r"a folder for each class .*its parent folder"):
-        classes(str(tmp_path), splits=[b""])
+        classes(tmp_path)
     with pytest.raises(SourceError, match=r"Wanted images in .*nothing there"):
-        flat(str(tmp_path), splits=[b""])
-    for lists in (classes, flat):
-        with pytest.raises(SourceError, match="No such file"):
-            lists(str(tmp_path), splits=[b"val"])
+        flat(tmp_path)
+    masked = SourcePlan(address="s3://b/x", splits=("val",), label_type="none")  # the folder of masks lacks a split
+    with pytest.raises(SourceError, match="No such file"):
+        list_tree(spark, str(tmp_path), plan=masked, dataset="d")
     touch(tmp_path, "1.png")
     with pytest.raises(SourceError, match="set --labels FILE, or --label-type none"):
-        classes(f"file://{tmp_path}", splits=[b""])
+        classes(f"file://{tmp_path}")
     touch(tmp_path, b"a\xff/1", b"a\\xff/1")
     with pytest.raises(SourceError, match="differ as text"):
-        classes(str(tmp_path), splits=[b""])
+        classes(tmp_path)
 
 
 def test_a_folder_that_vanishes_before_it_is_listed_fails(spark: SparkSession, tmp_path: Path) -> None:
     touch(tmp_path, "a/1", "b/1")
-    listing = list_tree(spark, str(tmp_path), dataset="d", splits=[b""], or_split=b"", by_folder=True)
+    listing = _listed(spark, tmp_path)
     shutil.rmtree(tmp_path / "b")
     with pytest.raises(PySparkException, match="shared file system"):
         listing.entries.collect()
@@ -106,8 +112,8 @@ def test_a_tree_on_s3_is_listed_like_a_local_one(
         storage.write_bytes(name, b"x")
     use(s3, monkeypatch)
     with secrets_on_executors(spark):
-        tree = partial(list_tree, spark, f"{address}/", dataset="d", or_split=b"")
-        listing = tree(splits=[b"train"], by_folder=True)
+        tree = partial(_listed, spark, f"{address}/")
+        listing = tree(splits=("train",))
         assert _rows(listing) == {
             (b"train", b"a/1"): ("a", root + b"/train/a/1", 1, None),
             (b"train", b"a/b/2"): ("a", root + b"/train/a/b/2", 1, None),
@@ -118,9 +124,9 @@ def test_a_tree_on_s3_is_listed_like_a_local_one(
         wanted = {(b"", name.encode()): (name.partition("/")[0], f"{address}/{name}".encode()) for name in names}
         for looked_at in (20_000, 1):  # more objects than the driver lists itself: one task lists all
             monkeypatch.setattr("etl.sources.trees._LOOKED_AT", looked_at)
-            found = _rows(tree(splits=[b""], by_folder=False))
+            found = _rows(tree(label_type="none"))
             assert {key: row[:2] for key, row in found.items()} == wanted
         with pytest.raises(SourceError, match="Found: no folders"):
-            tree(splits=[b"nothing"], by_folder=True)
+            tree(splits=("nothing",))
         with pytest.raises(SourceError, match="no bucket 'nowhere-at-all' there"):
-            list_tree(spark, "s3://nowhere-at-all/x", dataset="d", splits=[b""], or_split=b"", by_folder=True)
+            _listed(spark, "s3://nowhere-at-all/x")

@@ -26,12 +26,13 @@ def _shard(folder: Path, *files: tuple[str, bytes], name: str = "s-0.tar") -> Pa
 
 
 def test_missing_shards_and_duplicate_shard_names_are_refused(spark: SparkSession, tmp_path: Path) -> None:
-    here = _shard(tmp_path)
+    _shard(tmp_path)
     (tmp_path / "other").mkdir()
+    _shard(tmp_path / "other")
     with pytest.raises(SourceError, match=r"Wanted 3 shards\. Found: 2 of them missing, first .*s-1\.tar"):
-        list_shards(spark, [str(here), *(f"{tmp_path}/s-{n}.tar" for n in (1, 2))], dataset="d", or_split=b"")
+        list_shards(spark, SourcePlan(address=f"{tmp_path}/s-{{0..2}}.tar"), dataset="d")
     with pytest.raises(SourceError, match="different names"):
-        list_shards(spark, [str(here), str(_shard(tmp_path / "other"))], dataset="d", or_split=b"")
+        list_shards(spark, SourcePlan(address=f"{tmp_path}/{{.,other}}/s-0.tar", layout="webdataset"), dataset="d")
 
 
 def test_executors_list_shards(spark: SparkSession, tmp_path: Path) -> None:
@@ -42,7 +43,7 @@ def test_executors_list_shards(spark: SparkSession, tmp_path: Path) -> None:
             for file in ((f"{index}.json", json.dumps({"label": shard}).encode()), (f"{index}.png", b"x"))
         ]
         _shard(tmp_path, *files, name=f"s-{shard}.tar")
-    listing = list_shards(spark, expand(f"{tmp_path}/s-{{0..11}}.tar"), dataset="d", or_split=b"train")
+    listing = list_shards(spark, SourcePlan(address=f"{tmp_path}/s-{{0..11}}.tar", or_split="train"), dataset="d")
     rows = listing.entries.collect()
     assert sorted((bytes(row.path), row.or_label, row.reason) for row in rows) == sorted(
         (f"s-{shard}/{index}.png".encode(), str(shard), None) for shard in range(12) for index in range(3)
@@ -50,7 +51,7 @@ def test_executors_list_shards(spark: SparkSession, tmp_path: Path) -> None:
     assert listing.access == "random"
     packed = tmp_path / "t.tar.gz"
     packed.write_bytes(gzip.compress((tmp_path / "s-0.tar").read_bytes()))
-    assert list_shards(spark, [str(packed)], dataset="d", or_split=b"").access == "stream"
+    assert list_shards(spark, SourcePlan(address=str(packed), layout="webdataset"), dataset="d").access == "stream"
 
 
 def test_members_of_samples_that_are_not_taken_are_counted(spark: SparkSession, tmp_path: Path) -> None:
@@ -87,7 +88,8 @@ def test_executors_list_shards_on_s3(spark: SparkSession, s3: S3, keyspace: str)
             addresses = expand(f"{bucket}/train", storage_at=partial(driver_storage, spark))
             assert addresses == [f"{bucket}/train/s-{shard}.tar" for shard in range(3)]
             assert expand(f"{bucket}/train/*-[02].tar", storage_at=partial(driver_storage, spark)) == addresses[::2]
-            rows = list_shards(spark, addresses, dataset="d", or_split=b"").entries.orderBy("path").collect()
+            plan = SourcePlan(address=f"{bucket}/train", layout="webdataset")
+            rows = list_shards(spark, plan, dataset="d").entries.orderBy("path").collect()
         assert [(bytes(row.path), row.or_label, row.bytes) for row in rows] == [
             (b"s-%d/1.jpg" % shard, str(shard), shard) for shard in range(3)
         ]

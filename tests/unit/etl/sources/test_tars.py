@@ -4,7 +4,7 @@ import gzip
 import io
 import os
 import tarfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from etl.errors import SourceError
 from etl.sources import tars
 from etl.sources.archives import GzipBytes, RangedBytes, open_archive
+from etl.sources.plan import SourcePlan
 from etl.sources.tar_members import CUT, Archive, Member, NotATarError, members
 from etl.sources.tars import is_tar_of_tars
 from formats.stores.storage import Storage
@@ -44,13 +45,10 @@ def _write(place: Path, data: bytes) -> str:
     return str(place)
 
 
-def _listed(
-    place: Path, *, folders: Mapping[bytes, bytes] | None = None, or_split: bytes = b"", by_folder: bool = False
-) -> list[dict[str, Any]]:
-    """The entries that the task finds in an archive."""
-    found = tars._list_batches(
-        [os.fsencode(place)], dataset="d", folders=folders or {}, or_split=or_split, by_folder=by_folder
-    )
+def _listed(place: Path, **options: Any) -> list[dict[str, Any]]:
+    """The entries that the task finds in an archive; without classes unless the options say so."""
+    plan = SourcePlan(address="s3://b/x.tar", **{"label_type": "none", **options})
+    found = tars._list_batches([os.fsencode(place)], plan=plan, dataset="d")
     return [row for batch in found for row in batch.to_pylist()]
 
 
@@ -233,7 +231,7 @@ def test_member_names_give_paths_and_folders_give_classes(tmp_path: Path) -> Non
     place = tmp_path / "x.tar"
     files = [("./a/1", b"1"), ("b/c/2", b"2"), ("loose", b"3"), ("././b/3", b"4"), (os.fsdecode(b"\xff/4"), b"5")]
     place.write_bytes(tar_of(*files))
-    rows = _listed(place, or_split=b"s", by_folder=True)
+    rows = _listed(place, or_split="s", label_type="int")
     assert [(row["path"], row["or_label"], row["reason"]) for row in rows] == [
         (b"a/1", "a", None),
         (b"b/c/2", "b", None),
@@ -252,16 +250,16 @@ def test_splits_are_top_folders_and_others_are_left_out(tmp_path: Path) -> None:
     place.write_bytes(
         tar_of(("./train/a/1", b""), ("val/a/1", b""), ("test/a/1", b""), ("train/loose", b""), ("2", b""))
     )
-    rows = _listed(place, folders={b"train": b"train", b"val": b"val"}, by_folder=True)
+    rows = _listed(place, splits=("train", "val"), label_type="int")
     assert [(row["or_split"], row["path"], row["reason"]) for row in rows] == [
         (b"train", b"a/1", None),
         (b"val", b"a/1", None),
         (b"train", b"loose", "outside a class folder"),
     ]
     with pytest.raises(SourceError, match=r"below no/ in .*x\.tar. Found: none, but 2, test, train, val\."):
-        _listed(place, folders={b"no": b"no"})
+        _listed(place, splits=("no",))
     place.write_bytes(place.read_bytes()[:1600])  # then the missing members may have been after the cut
-    rows = _listed(place, folders={b"no": b"no"})
+    rows = _listed(place, splits=("no",))
     assert [(row["path"], row["reason"]) for row in rows] == [(b"@1536", "truncated: the archive ends inside a header")]
 
 
@@ -270,25 +268,25 @@ def test_a_root_and_nested_splits_name_folders_in_an_archive(tmp_path: Path) -> 
     files = [f"{name}/1" for name in ("outer/train/a", "outer/val/a", "outer/trainer/a", "train/a")]
     place.write_bytes(tar_of(*((name, b"") for name in files)))
 
-    def names(root: bytes, splits: Sequence[bytes], or_split: bytes = b"") -> set[tuple[bytes, bytes]]:
-        rows = _listed(place, folders=tars.chosen_folders(root, splits, or_split))
+    def names(root: str, *splits: str, or_split: str = "") -> set[tuple[bytes, bytes]]:
+        rows = _listed(place, root=root, splits=splits, or_split=or_split)
         return {(row["or_split"], row["path"]) for row in rows}
 
-    assert names(b"outer", [b"train", b"val"]) == {(b"train", b"a/1"), (b"val", b"a/1")}
-    assert names(b"", [b"outer/train", b"train"]) == {(b"outer/train", b"a/1"), (b"train", b"a/1")}
-    assert names(b"outer/train", [], b"train") == {(b"train", b"a/1")}
-    assert names(b"outer", []) == {(b"", b"train/a/1"), (b"", b"val/a/1"), (b"", b"trainer/a/1")}
+    assert names("outer", "train", "val") == {(b"train", b"a/1"), (b"val", b"a/1")}
+    assert names("", "outer/train", "train") == {(b"outer/train", b"a/1"), (b"train", b"a/1")}
+    assert names("outer/train", or_split="train") == {(b"train", b"a/1")}
+    assert names("outer") == {(b"", b"train/a/1"), (b"", b"val/a/1"), (b"", b"trainer/a/1")}
     with pytest.raises(
         SourceError, match=r"below outer/no/ in .*x\.tar. Found: none, but outer/train, outer/trainer, "
     ):
-        names(b"outer", [b"no"])
+        names("outer", "no")
 
 
 def test_names_outside_the_archive_have_a_reason(tmp_path: Path) -> None:
     place = tmp_path / "x.tar"
     place.write_bytes(tar_of(("/etc/passwd", b""), ("a/../../1", b""), ("../1", b""), ("a/1..1", b""), ("a/1", b"")))
-    for folders in ({}, {b"a": b"a"}):
-        found = {row["path"]: row["reason"] for row in _listed(place, folders=folders) if row["reason"]}
+    for splits in ((), ("a",)):
+        found = {row["path"]: row["reason"] for row in _listed(place, splits=splits) if row["reason"]}
         assert found == {
             b"/etc/passwd": "unsafe name: it begins at the root",
             b"a/../../1": "unsafe name: it leads out of its folder",
@@ -315,7 +313,7 @@ def test_classes_of_the_same_text_are_refused(tmp_path: Path) -> None:
     place = tmp_path / "x.tar"
     place.write_bytes(tar_of((os.fsdecode(b"a\xff/1"), b""), ("a\\xff/1", b"")))
     with pytest.raises(SourceError, match="differ as text"):
-        _listed(place, by_folder=True)
+        _listed(place, label_type="int")
     assert len(_listed(place)) == 2
 
 

@@ -69,8 +69,9 @@ def of_text(delimiter: str, name: str, start: bytes = b"") -> Callable[[Path, li
 
 def of_shard(folder: Path, members: Collection[tuple[str, bytes]]) -> list[str | None]:
     (folder / "s.tar").write_bytes(tar_of(*members))
-    found = webdataset._list_batches([os.fsencode(folder / "s.tar")], dataset="d", or_split=b"")
-    return [row["or_label"] for batch in found for row in batch.to_pylist()]
+    plan = SourcePlan(address="s3://b/*.tar")
+    found = webdataset._list_batches([os.fsencode(folder / "s.tar")], plan=plan, dataset="d")
+    return [row["or_label"] for batch in found for row in batch.to_pylist() if row["id"]]
 
 
 def of_cls(folder: Path, values: list[Any], start: bytes = b"") -> list[str | None]:
