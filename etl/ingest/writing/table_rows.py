@@ -1,9 +1,15 @@
-"""The rows of an image in Cassandra: its data row and its metadata row, or a row in the quarantine table."""
+"""The rows of an image in Cassandra: its data row and its metadata row, or a row in the quarantine table.
+
+If a run may replace rows, a task reads the state of an image (its label and the bytes' SHA-256) before it writes the
+image, and writes the replaced state to the history in the same mutation as the new one. So a killed task loses no
+state. A repeated task finds what its first attempt wrote; the replaced state is in the history already.
+"""
 
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pyspark import TaskContext
@@ -11,14 +17,16 @@ from pyspark import TaskContext
 from etl.cassandra.cluster import Cluster
 from etl.cassandra.task_sessions import TaskSession, TooLargeError, insert_into, task_session
 from etl.ingest.plan import Tables
-from etl.ingest.writing.image_rows import METADATA_COLUMNS, image_row
+from etl.ingest.writing.image_rows import METADATA_COLUMNS, ImageRow, image_row
 from etl.ingest.writing.preparation import PreparedImage
-from etl.ingest.writing.replaced_states import ReplacedStates, State
 from etl.pictures.images import RejectedError
 from etl.sources.entries import Entry
+from etl.tables.metadata_table import is_deleted
 from etl.tables.runs import ingest_time
 from etl.tables.sequence import Run
+from schemas.tables import check_column, history_of
 
+REPLACED = "replaced"  # the kind of rows in the history
 _LIMITS = "See max_mutation_size and native_transport_max_frame_size in the server's cassandra.yaml."
 
 
@@ -54,6 +62,69 @@ class TableTarget:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReplacedStates:
+    """Reads the states of images before a run replaces them."""
+
+    session: TaskSession
+    target: TableTarget
+    query: Any
+    insert: Any
+    clock: int  # of the task's writes, in microseconds
+    before: Mapping[uuid.UUID, int]  # the last run of each ingest id, for rows without a run
+    removal: Any  # the query of an image's last removal, if the run ingests deleted images again
+
+    @classmethod
+    async def prepare(
+        cls, session: TaskSession, target: TableTarget, clock: int, before: Mapping[uuid.UUID, int]
+    ) -> "ReplacedStates":
+        """Prepare the query and the statement."""
+        tables, columns = target.tables, target.tables.columns
+        labels = ["labels"] if tables.label_type == "multi" else []
+        state = [columns.label, "or_label", "or_split", "sha256", "source", "since", "ingest_id", *labels]
+        wanted = ", ".join(f'"{check_column(name)}"' for name in state)
+        query = f'SELECT {wanted} FROM {tables.metadata.quoted} WHERE "{columns.id}" = ?'
+        newest = f"SELECT kind, until FROM {history_of(tables.metadata).quoted} WHERE id = ? LIMIT 1"
+        written = ["id", "until", "since", "kind", "label", "or_label", "or_split", "sha256", "source", "at", *labels]
+        return cls(
+            session=session,
+            target=target,
+            query=await session.prepare(query),
+            insert=await session.prepare(insert_into(history_of(tables.metadata), written)),
+            clock=clock,
+            before=before,
+            removal=await session.prepare(newest) if target.restores else None,
+        )
+
+    async def follow(self, image: uuid.UUID, new: ImageRow, /) -> tuple[int, list[tuple[Any, tuple[Any, ...]]]]:
+        """Compare the new state of an image with its current one. Returns the run since which the image has the new
+        state, and the row of the history to write with it, if any. Raises `UnreachableError`.
+        """
+        run, label_type = self.target.run, self.target.tables.label_type
+        row = await self.session.read(self.query, image, about=f"the row of image {image}")
+        if row is None:
+            return run.sequence, []
+        label, or_label, or_split, sha256, source, since, ingest_id, *rest = row
+        if since is None:
+            since = 0 if ingest_id is None else self.before.get(uuid.UUID(str(ingest_id)), 0)
+        if self.removal is not None:
+            removed = await self.session.read(self.removal, image, about=f"the history of image {image}")
+            # The deletion has recorded this state. The image counts as deleted until its row has a later run.
+            if removed is not None and is_deleted(since, kind=removed[0], until=removed[1]):
+                return run.sequence, []
+        labels = None if not rest or rest[0] is None else list(rest[0])
+        is_same = (label, labels, or_label, bytes(sha256 or b"")) == (new.label, new.labels, new.or_label, new.sha256)
+        # masks have no hash: a mask that is written again may be another one
+        if is_same and label_type != "blob":
+            return since, []
+        if since >= run.sequence:  # a repeated task, or a later run, whose rows win
+            return run.sequence, []
+        at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=run.clock // 1000)
+        values = (image, run.sequence, since, REPLACED, label, or_label, or_split, sha256, source, at)
+        more = (labels,) if label_type == "multi" else ()
+        return run.sequence, [(self.insert, (*values, *more, self.clock))]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TableRows:
     """Prepared statements for the three kinds of rows."""
 
@@ -75,16 +146,8 @@ class TableRows:
         determined = target.determined
         columns = [names.label if name == "label" else name for name in determined]
         metadata = [names.id, *columns, "ingested_at", "ingest_id", "since"]
-        has_ttl, states = bool(target.ttl), None
-        if target.before is not None:
-            states = await ReplacedStates.prepare(
-                session,
-                tables=tables,
-                run=target.run,
-                clock=clock,
-                before=target.before,
-                restores=target.restores,
-            )
+        has_ttl = bool(target.ttl)
+        states = None if target.before is None else await ReplacedStates.prepare(session, target, clock, target.before)
         quarantine = ["ingest_id", "path", "stage", "reason", "bytes"]
         return cls(
             session=session,
@@ -108,8 +171,7 @@ class TableRows:
         since = target.run.sequence
         replaced: list[tuple[Any, tuple[Any, ...]]] = []
         if self.states is not None:
-            state = State(label=row.label, labels=row.labels, or_label=row.or_label, sha256=prepared.sha256)
-            since, replaced = await self.states.follow(image, state)
+            since, replaced = await self.states.follow(image, row)
         metadata = (image, *(getattr(row, name) for name in self.determined), *self.run, since)
         rows = [(self.metadata, (*metadata, *self.times)), *replaced]
         data_row = (self.data, (*data, *self.times))
