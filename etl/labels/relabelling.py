@@ -148,7 +148,7 @@ def _labelled(spark: SparkSession, versions: Sequence[FeatureView], *, plan: Rel
         F.col(columns.label).alias("label"),
         *(F.lit(None).cast("string").alias(name) for name in ("or_label", "group_id", "reason")),
     )
-    labels = read_labels(spark, plan.labels, path_column=plan.path_column, label_column=plan.label_column)
+    labels = read_labels(spark, plan.labels, path_column=plan.path_column, label_column=plan.label_column).rows
     name = plan.labels.rpartition("/")[2]
     if strays := unmatched_labels(entries, labels=labels).limit(_SHOWN + 1).collect():
         raise SourceError(

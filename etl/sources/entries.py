@@ -4,8 +4,8 @@ Each source gives a DataFrame of `ENTRIES`, and all later steps (labels from a f
 that. Names are the raw bytes on disk; `text` converts them for text columns.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Literal, NamedTuple
 
@@ -70,6 +70,10 @@ class Listing:
     def names(self) -> DataFrame:
         """The entries without the image bytes."""
         return self.entries.drop("data") if self.bare is None else self.bare
+
+    def transformed(self, change: Callable[[DataFrame], DataFrame]) -> "Listing":
+        """The listing with changed entries, with and without the image bytes."""
+        return replace(self, entries=change(self.entries), bare=None if self.bare is None else change(self.bare))
 
 
 def entry_batches(entries: Iterable[Entry]) -> Iterator[pa.RecordBatch]:

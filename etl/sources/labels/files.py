@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,11 +17,12 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
+from etl.batches import arrow_schema, batch_of
 from etl.errors import SourceError, one_line
 from etl.secrets import driver_storage, executor_storage
 from etl.sources.entries import text
 from etl.sources.labels.values import LabelError, class_label_names, is_label_type, label_texts
-from etl.workers import map_batches
+from etl.workers import map_items
 from formats.errors import StorageError
 from formats.image_names import EXTENSIONS
 from formats.sizes import counted
@@ -43,6 +44,14 @@ _DELIMITERS = {",": "a comma", "\t": "a tab", " ": "a space"}
 _KAGGLE = ("ImageId", "PredictionString")
 
 
+class LabelTable(NamedTuple):
+    """A label file with a row for each image."""
+
+    rows: DataFrame  # of `LABELS`
+    order: tuple[str, ...]  # the class names in the schema of a .parquet file, by their numbers
+    by_stem: bool  # whether the names in its first rows have no extensions of images
+
+
 def read_labels(
     spark: SparkSession,
     address: str,
@@ -51,37 +60,39 @@ def read_labels(
     label_column: str | None = None,
     group_column: str | None = None,
     class_names: ClassNames | None = None,
-) -> DataFrame:
-    """Read a .csv, .tsv or .parquet file as rows of `LABELS`, in one task; ``group`` may be null. Raises `SourceError`
-    if the file or a column is missing or has other values; the task does for damage further down.
+) -> LabelTable:
+    """Open a .csv, .tsv or .parquet file, whose rows one task reads; ``group`` may be null. Raises `SourceError` if the
+    file or a column is missing or has other values; the task does for damage further down.
     """
     storage_at = partial(driver_storage, spark)
     if not address.lower().endswith(".parquet"):
         with opened(address, storage_at) as file:
             check_rows(file, address)
     with opened(address, storage_at) as file:
-        kinds = _columns(file, address)
-    wanted = _wanted(kinds, path_column, label_column, group_column)
-    order = class_order(spark, address, label_column=label_column, class_names=class_names)
-    missing = [column for column in wanted if [found for found, _ in kinds].count(column) != 1]
+        schema = _schema(file, address)
+    is_kaggle = {*_KAGGLE} <= {*schema.names}
+    path, label = _KAGGLE if is_kaggle else ("path", "label")
+    wanted = [path_column or path, label_column or label, *([] if group_column is None else [group_column])]
+    missing = [column for column in wanted if schema.names.count(column) != 1]
     if missing:
-        there = ", ".join(found for found, _ in kinds)
         raise SourceError(
-            f"Wanted the column {missing[0]!r} once in {address}. Found: {there}. "
+            f"Wanted the column {missing[0]!r} once in {address}. Found: {', '.join(schema.names)}. "
             "Set --path-column, --label-column and --group-column."
         )
-    for column, kind in kinds:
+    for column, kind in zip(schema.names, schema.types, strict=True):
         if column in wanted and not (is_label_type(kind) if column == wanted[1] else _is_readable(kind)):
             what = "text or whole numbers" if column == wanted[1] else "text or integers"
             raise SourceError(f"Wanted {what} in the column {column!r} of {address}. Found: {kind}.")
-    task = partial(_label_batches, address=address, wanted=wanted, order=order)
-    return map_batches(_task(spark), task=task, schema=LABELS)
+    order = () if class_names == "number" else class_label_names(schema, wanted[1])
+    with opened(address, storage_at) as file:
+        first = next(_read(file, address, wanted[:1]), None)
+    names = [] if first is None else _as_bytes(first.column(0)).to_pylist()
+    rows = map_items(spark, [address], task=partial(_label_batches, wanted=wanted, order=order), schema=LABELS)
+    return LabelTable(rows, order, by_stem=bool(names) and not any(map(has_extension, names)))
 
 
 def check_rows(file: IO[bytes], address: str) -> None:
-    """Raise `SourceError` unless a text file has rows of equal length, in UTF-8, whose quoted
-    values have both quotes.
-    """
+    """Raise `SourceError` unless a text file has rows of equal length, in UTF-8, and both quotes around values."""
     _check_encoding(file.read(_NAME_BYTES), address)
     file.seek(0)
     lines = io.TextIOWrapper(file, "utf-8-sig", errors="surrogateescape", newline="")
@@ -125,16 +136,6 @@ def _uneven(row: Sequence[str], columns: int, line: int, address: str) -> Source
     )
 
 
-def class_order(
-    spark: SparkSession, address: str, *, label_column: str | None, class_names: ClassNames | None
-) -> tuple[str, ...]:
-    """The class names in the schema of a .parquet file for `read_labels`, by their numbers; none in other files."""
-    if class_names == "number" or not address.lower().endswith(".parquet"):
-        return ()
-    with opened(address, partial(driver_storage, spark)) as file:
-        return class_label_names(pq.read_schema(file), label_column or "label")
-
-
 def has_names(spark: SparkSession, address: str) -> bool:
     """Whether the first line of a .txt file has an image name and a number, as in Caffe's files for ImageNet."""
     with opened(address, partial(driver_storage, spark)) as file:
@@ -142,17 +143,6 @@ def has_names(spark: SparkSession, address: str) -> bool:
     _check_encoding(line, address)
     words = line.removeprefix(_BOM).split()
     return len(words) == 2 and has_extension(words[0]) and _LINE.fullmatch(words[1]) is not None
-
-
-def lack_extensions(spark: SparkSession, address: str, *, path_column: str | None = None) -> bool:
-    """Whether the names in the first rows of a file for `read_labels` have no extensions of images."""
-    storage_at = partial(driver_storage, spark)
-    with opened(address, storage_at) as file:
-        column = _wanted(_columns(file, address), path_column, None, None)[0]
-    with opened(address, storage_at) as file:
-        batch = next(_read(file, address, [column]), None)
-    names = [] if batch is None else _as_bytes(batch.column(column)).to_pylist()
-    return bool(names) and not any(has_extension(one) for one in names)
 
 
 def has_extension(name: bytes) -> bool:
@@ -167,44 +157,40 @@ def read_label_lines(spark: SparkSession, address: str) -> DataFrame:
     with opened(address, partial(driver_storage, spark)) as file:
         for _ in _numbers(file, address):
             pass
-    return map_batches(_task(spark), task=partial(_line_batches, address=address), schema=LINES)
+    return map_items(spark, [address], task=_line_batches, schema=LINES)
 
 
 def _label_batches(
-    batches: Iterable[pa.RecordBatch], *, address: str, wanted: Sequence[str], order: Sequence[str]
+    addresses: Iterable[str], *, wanted: Sequence[str], order: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Run the task: it ignores its one row and yields rows of `LABELS`."""
-    if not sum(batch.num_rows for batch in batches):
-        return
-    rows = 0
-    with opened(address, executor_storage) as file:
-        for batch in _read(file, address, sorted(set(wanted))):
-            path, label, *group = (batch.column(column) for column in wanted)
-            groups = _as_text(group[0]) if group else pa.nulls(batch.num_rows, pa.string())
-            try:
-                labels = label_texts(label, names=order)
-            except LabelError as error:
-                raise SourceError(
-                    f"Wanted labels in the column {wanted[1]!r} of {address}. Found: {error}, in row "
-                    f"{rows + error.row + 1:,}. {error.mend}"
-                ) from None
-            rows += batch.num_rows
-            if wanted[1] == _KAGGLE[1]:
-                labels = pc.list_element(pc.utf8_split_whitespace(pc.utf8_trim_whitespace(labels)), 0)
-            columns = [_as_bytes(path), labels, groups]
-            yield pa.RecordBatch.from_arrays(columns, names=["path", "label", "group"])
+    """Run the task: it takes the address and yields rows of `LABELS`."""
+    for address in addresses:
+        rows = 0
+        with opened(address, executor_storage) as file:
+            for batch in _read(file, address, sorted(set(wanted))):
+                path, label, *group = (batch.column(column) for column in wanted)
+                groups = _as_text(group[0]) if group else pa.nulls(batch.num_rows, pa.string())
+                try:
+                    labels = label_texts(label, names=order)
+                except LabelError as error:
+                    raise SourceError(
+                        f"Wanted labels in the column {wanted[1]!r} of {address}. Found: {error}, in row "
+                        f"{rows + error.row + 1:,}. {error.mend}"
+                    ) from None
+                rows += batch.num_rows
+                if wanted[1] == _KAGGLE[1]:
+                    labels = pc.list_element(pc.utf8_split_whitespace(pc.utf8_trim_whitespace(labels)), 0)
+                columns = [_as_bytes(path), labels, groups]
+                yield pa.RecordBatch.from_arrays(columns, names=["path", "label", "group"])
 
 
-def _line_batches(batches: Iterable[pa.RecordBatch], *, address: str) -> Iterator[pa.RecordBatch]:
-    """Run the task: it ignores its one row and yields rows of `LINES`."""
-    if not sum(batch.num_rows for batch in batches):
-        return
-    with opened(address, executor_storage) as file:
-        numbered = enumerate(_numbers(file, address), start=1)
-        while rows := list(islice(numbered, _BATCH_ROWS)):
-            lines = pa.array([line for line, _ in rows], pa.int64())
-            labels = pa.array([str(number) for _, number in rows], pa.string())
-            yield pa.RecordBatch.from_arrays([lines, labels], names=["line", "label"])
+def _line_batches(addresses: Iterable[str]) -> Iterator[pa.RecordBatch]:
+    """Run the task: it takes the address and yields rows of `LINES`."""
+    for address in addresses:
+        with opened(address, executor_storage) as file:
+            numbered = ((line, str(number)) for line, number in enumerate(_numbers(file, address), start=1))
+            while rows := list(islice(numbered, _BATCH_ROWS)):
+                yield batch_of(rows, arrow_schema(LINES))
 
 
 def _numbers(file: IO[bytes], address: str) -> Iterator[int]:
@@ -220,15 +206,6 @@ def _numbers(file: IO[bytes], address: str) -> Iterator[int]:
         yield int(line)
 
 
-def _wanted(
-    kinds: Sequence[tuple[str, Any]], path_column: str | None, label_column: str | None, group_column: str | None
-) -> list[str]:
-    """The columns of paths, labels and, on request, groups."""
-    is_kaggle = {*_KAGGLE} <= {name for name, _ in kinds}
-    path, label = _KAGGLE if is_kaggle else ("path", "label")
-    return [path_column or path, label_column or label, *([] if group_column is None else [group_column])]
-
-
 def _read(file: IO[bytes], address: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """The columns of a table of labels, piece by piece; those of text files as bytes."""
     if address.lower().endswith(".parquet"):
@@ -239,13 +216,12 @@ def _read(file: IO[bytes], address: str, columns: Sequence[str]) -> Iterator[pa.
         yield from pa_csv.open_csv(file, _reading(address), _parsing(address), convert)
 
 
-def _columns(file: IO[bytes], address: str) -> list[tuple[str, Any]]:
-    """The names and types of the columns of a table of labels."""
+def _schema(file: IO[bytes], address: str) -> Any:
+    """The Arrow schema of a table of labels; values of text files are bytes."""
     if address.lower().endswith(".parquet"):
-        schema = pq.ParquetFile(file).schema_arrow
-        return list(zip(schema.names, schema.types, strict=True))
+        return pq.read_schema(file)
     with pa_csv.open_csv(file, _reading(address), _parsing(address)) as reader:
-        return [(column, pa.binary()) for column in reader.schema.names]
+        return pa.schema([(column, pa.binary()) for column in reader.schema.names])
 
 
 def _reading(address: str) -> Any:
@@ -281,11 +257,6 @@ def _as_text(column: Any) -> Any:
         return column.cast(pa.string())
     except pa.ArrowInvalid:  # not UTF-8
         return pa.array([None if value is None else text(value) for value in column.to_pylist()], pa.string())
-
-
-def _task(spark: SparkSession) -> DataFrame:
-    """One row, for one task."""
-    return spark.range(1, numPartitions=1)
 
 
 @contextmanager

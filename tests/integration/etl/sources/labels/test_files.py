@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from etl.errors import SourceError
 from etl.sources.entries import ENTRIES
-from etl.sources.labels.files import has_names, lack_extensions, read_label_lines, read_labels
+from etl.sources.labels.files import has_names, read_label_lines, read_labels
 from etl.sources.labels.matching import check_lines, check_names, label_by_file, label_by_line, unmatched_labels
 from tests.support.spark_rows import rows_of
 
@@ -58,7 +58,8 @@ def test_text_tables_are_read_unchanged(spark: SparkSession, tmp_path: Path) -> 
     for name, data in (("l.csv", CSV), ("L.CSV", CSV), ("l.tsv", tabs)):
         (tmp_path / name).write_bytes(data)
         address = str(tmp_path / name)
-        found.append(read_labels(spark, address, path_column="name", label_column="class", group_column="who"))
+        table = read_labels(spark, address, path_column="name", label_column="class", group_column="who")
+        found.append(table.rows)
     assert rows(reduce(DataFrame.unionByName, found)) == sorted(3 * CSV_ROWS, key=str)
 
 
@@ -79,7 +80,7 @@ COLUMNS: dict[str, tuple[Any, list[str | None]]] = {  # a column of labels, and 
 @pytest.mark.parametrize("paths", [PATHS, pa.array(PATHS).dictionary_encode(), pa.array([b"a.jpg", b"b.jpg"])])
 def test_parquet_label_columns_may_be_text_or_integers(spark: SparkSession, tmp_path: Path, paths: Any) -> None:
     address = table(tmp_path / "l.parquet", {"path": paths} | {name: column for name, (column, _) in COLUMNS.items()})
-    found = [read_labels(spark, address, path_column="path", label_column=name) for name in COLUMNS]
+    found = [read_labels(spark, address, path_column="path", label_column=name).rows for name in COLUMNS]
     read = [labels for _, labels in COLUMNS.values()]
     wanted = [(path.encode(), label, None) for labels in read for path, label in zip(PATHS, labels, strict=True)]
     assert rows(reduce(DataFrame.unionByName, found)) == sorted(wanted, key=str)
@@ -115,10 +116,12 @@ def test_unreadable_label_files_are_refused_in_one_line(spark: SparkSession, tmp
 
 
 def test_damage_later_in_a_label_file_fails_the_task(spark: SparkSession, tmp_path: Path) -> None:
-    table(tmp_path / "l.parquet", {"path": PATHS, "label": ["cat"] * len(PATHS)})
-    data = (tmp_path / "l.parquet").read_bytes()
-    (tmp_path / "l.parquet").write_bytes(b"PAR1" + b"\xff" * 60 + data[64:])
-    labels = read_labels(spark, str(tmp_path / "l.parquet"), path_column="path", label_column="label")
+    path = tmp_path / "l.parquet"
+    table(path, {"path": PATHS, "label": ["cat"] * len(PATHS)})
+    at = pq.read_metadata(path).row_group(0).column(1).dictionary_page_offset
+    data = path.read_bytes()
+    path.write_bytes(data[:at] + b"\xff" * 30 + data[at + 30 :])
+    labels = read_labels(spark, str(path)).rows
     with pytest.raises(
         PySparkException, match=r"(?m)^etl\.errors\.SourceError: Wanted a readable label file at .*l\.parquet"
     ):
@@ -196,8 +199,8 @@ gone,n03 1 2 3 4
 def test_the_label_file_of_imagenet_from_kaggle_is_read_as_it_is(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "LOC.csv").write_bytes(KAGGLE)
     address = str(tmp_path / "LOC.csv")
-    labels = read_labels(spark, address)
-    assert lack_extensions(spark, address)
+    labels, _, by_stem = read_labels(spark, address)
+    assert by_stem
     images = [*(f"v_{number}.JPEG".encode() for number in range(1, 6)), b"v.4", b"v_6.png", b"v_6.JPG"]
     entries = listed(spark, [(b"val", name) for name in images])
     found = entries.transform(label_by_file, labels=labels, name="LOC.csv", by_stem=True)
@@ -222,7 +225,7 @@ def test_lines_of_a_name_and_a_number_are_a_table(spark: SparkSession, tmp_path:
     path = tmp_path / "val.txt"
     path.write_bytes(b"\xef\xbb\xbfn1/v_1.JPEG 65\nv_2.JPEG 970\n")
     assert has_names(spark, str(path))
-    assert rows(read_labels(spark, str(path))) == [(b"n1/v_1.JPEG", "65", None), (b"v_2.JPEG", "970", None)]
+    assert rows(read_labels(spark, str(path)).rows) == [(b"n1/v_1.JPEG", "65", None), (b"v_2.JPEG", "970", None)]
     for other in (b"490\n361\n", b"ILSVRC2012_val_00000001 1\n", b"v_2.JPEG n01\n", b""):  # the second has positions
         path.write_bytes(other)
         assert not has_names(spark, str(path))

@@ -44,9 +44,7 @@ def of_parquet(folder: Path, values: list[Any]) -> list[str | None]:
 
 def of_label_file(folder: Path, name: str, data: bytes) -> list[str | None]:
     (folder / name).write_bytes(data)
-    one = pa.record_batch([[0]], names=["id"])
-    wanted = ["path", "label"]
-    batches = label_files._label_batches([one], address=str(folder / name), wanted=wanted, order=())
+    batches = label_files._label_batches([str(folder / name)], wanted=["path", "label"], order=())
     return [label for batch in batches for label in batch.column("label").to_pylist()]
 
 
