@@ -62,15 +62,22 @@ def jpeg_end(data: bytes, at: int = 2) -> int | None:
 
 def png_end(data: bytes) -> int | None:
     """The byte after the IEND chunk of a PNG."""
-    at = 8
-    while at + 12 <= len(data):
-        length, kind = struct.unpack_from(">I4s", data, at)
+    for kind, start, end in png_chunks(data):
         if kind == b"IEND":
-            return at + 12 if data.startswith(_PNG_END, at) else None
+            return end if data.startswith(_PNG_END, start) else None
         if not _PNG_KIND.fullmatch(kind):
             return None
-        at += 12 + length
     return None
+
+
+def png_chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
+    """The chunks of a PNG: kind, start, end; the last one may be cut."""
+    end = 8
+    while end + 12 <= len(data):
+        start = end
+        length, kind = struct.unpack_from(">I4s", data, start)
+        end = start + 12 + length
+        yield kind, start, end
 
 
 def webp_end(data: bytes) -> int | None:

@@ -6,9 +6,10 @@ left to a real decoder.
 
 import re
 import struct
+from itertools import islice
 from typing import NamedTuple
 
-from etl.pictures.endings import jpeg_end, png_end, webp_end
+from etl.pictures.endings import jpeg_end, png_chunks, png_end, webp_end
 from formats.pictures.orientation import exif_orientation
 
 MAGIC = re.compile(
@@ -92,21 +93,19 @@ def _png(data: bytes) -> Look | None:
     usual = data[8:16] == b"\0\0\0\rIHDR" and packing == filtering == 0 and interlace <= 1
     if not usual or bits not in _PNG_DEPTHS.get(colour, ()) or not (0 < width < 1 << 31 and 0 < height < 1 << 31):
         return None
-    last = png_end(data)
-    at, orientation = 33, 1
+    if png_end(data) is None:
+        return None
+    orientation = 1
     seen: dict[bytes, int] = {}
-    while last:
-        length, kind = struct.unpack_from(">I4s", data, at)
-        end = at + 12 + length
+    for kind, start, end in islice(png_chunks(data), 1, None):  # those after the header
         if kind == b"IEND":
             whole = b"IDAT" in seen and (colour != 3 or b"PLTE" in seen)
-            return Look("PNG", width, height, orientation, seen[b"IDAT"], last) if whole else None
+            return Look("PNG", width, height, orientation, seen[b"IDAT"], end) if whole else None
         if kind not in (b"IDAT", b"PLTE") and kind[0] < ord("a"):  # a critical chunk that is not known
             return None
         if kind == b"eXIf":
-            orientation = exif_orientation(data[at + 8 : end - 4])
-        seen.setdefault(kind, at)
-        at = end
+            orientation = exif_orientation(data[start + 8 : end - 4])
+        seen.setdefault(kind, start)
     return None
 
 

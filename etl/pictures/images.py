@@ -2,7 +2,6 @@
 
 import io
 import re
-import struct
 import threading
 import zlib
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from PIL import Image
 
 from etl.errors import one_line
 from etl.pictures import foreign
-from etl.pictures.endings import end_of, what_follows
+from etl.pictures.endings import end_of, png_chunks, what_follows
 from etl.pictures.headers import MAGIC, Look, look
 from etl.pictures.plan import Check
 from formats.errors import PictureError
@@ -256,12 +255,8 @@ def _decode_strictly(format: str, data: bytes, image: Image.Image) -> None:
 
 
 def _check_sums(data: bytes) -> None:
-    at = 8
-    while at < len(data):
-        length, kind = struct.unpack_from(">I4s", data, at)
-        after = at + 8 + length
-        if zlib.crc32(memoryview(data)[at + 4 : after]) != int.from_bytes(data[after : after + 4]):
-            raise RejectedError("damaged", f"the checksum of the part {kind.decode()} at byte {at:,} is wrong")
+    for kind, start, end in png_chunks(data):
+        if zlib.crc32(memoryview(data)[start + 4 : end - 4]) != int.from_bytes(data[end - 4 : end]):
+            raise RejectedError("damaged", f"the checksum of the part {kind.decode()} at byte {start:,} is wrong")
         if kind == b"IEND":
             return
-        at = after + 4

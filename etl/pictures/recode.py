@@ -82,13 +82,9 @@ def _encoded(picture: Image.Image, recode: Recode, profile: bytes | None) -> byt
         raise RejectedError(f"too large for {recode.format}", f"{picture.width} x {picture.height}")
     options = _OPTIONS[recode.format] | ({"quality": recode.saved_quality} if recode.format in LOSSY else {})
     picture.info = {}  # otherwise some metadata of the old file would be written
-    return _saved(picture, recode.format, icc_profile=profile, **options)
-
-
-def _saved(picture: Image.Image, format: str, **options: Any) -> bytes:
     file = io.BytesIO()
     try:
-        picture.save(file, format, **options)
+        picture.save(file, recode.format, icc_profile=profile, **options)
     except DAMAGE as error:
-        raise RejectedError(f"cannot be written as {format}", stable_line(error)) from None
+        raise RejectedError(f"cannot be written as {recode.format}", stable_line(error)) from None
     return file.getvalue()
