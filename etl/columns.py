@@ -5,7 +5,7 @@ get our names, so that later steps need not care. Names are compared as they are
 have ``label`` and ``Label``.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -45,6 +45,12 @@ def quoted(name: str) -> str:
 def column(name: str) -> Column:
     """The column with exactly this name."""
     return F.col(quoted(name))
+
+
+def filled(schema: str, values: Mapping[str, Column]) -> list[Column]:
+    """The columns of a schema in Spark's notation, without commas in its types; those without a value are null."""
+    columns = (column.split()[:2] for column in schema.split(", "))
+    return [values.get(name, F.lit(None)).cast(kind).alias(name) for name, kind in columns]
 
 
 @contextmanager

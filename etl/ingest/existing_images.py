@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
+from etl.columns import filled
 from etl.errors import ConflictError
 from etl.frames import kept
 from etl.ingest.plan import IngestPlan
@@ -118,5 +119,4 @@ def as_left_out(entries: DataFrame) -> DataFrame:
 def _not_written(images: DataFrame, stage: Column, *, known: Collection[str]) -> DataFrame:
     """Images as rows of `OUTCOMES`, with what is known of them."""
     told = {**{name: F.col(name) for name in known}, "stage": stage, "executor": F.lit("")}
-    columns = (column.split() for column in OUTCOMES.split(", "))
-    return images.select(*(told.get(name, F.lit(None)).cast(kind).alias(name) for name, kind in columns))
+    return images.select(*filled(OUTCOMES, told))

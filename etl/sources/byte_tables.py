@@ -9,17 +9,17 @@ from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import BinaryType, StructType
+from pyspark.sql.types import BinaryType, DataType, StructType
 
+from etl.columns import column, filled
 from etl.errors import SourceError
 from etl.secrets import driver_storage
 from etl.sources.entries import ARROW_ENTRIES, ENTRIES, Listing
 from etl.sources.labels.values import class_label_names, is_label_type, spark_label_text
-from etl.sources.parquet_rows import GROUPS, NO_BYTES, NO_PATH, Columns, list_groups, read_groups, unreadable
+from etl.sources.parquet_rows import GROUPS, NO_BYTES, NO_PATH, Columns, list_groups, opened, read_groups, unreadable
 from etl.sources.plan import SourcePlan
 from etl.sources.trees import local_path
 from etl.workers import map_batches, map_items
@@ -34,12 +34,8 @@ def list_parquet(spark: SparkSession, plan: SourcePlan, *, dataset: str) -> List
     Raises `SourceError` if there are no such files or columns.
     """
     folder, files = _parquet_files(spark, plan.address)
-    storage = driver_storage(spark, folder)
-    try:
-        with storage.open(files[0]) as file:
-            schema = pq.read_schema(file)
-    except (OSError, pa.ArrowException) as error:
-        raise SourceError(unreadable(f"{storage.address}/{files[0]}", error)) from None
+    with opened(driver_storage(spark, folder), files[0]) as file:
+        schema = file.schema_arrow
     columns = _columns({field.name: _fields(field.type) for field in schema}, plan=plan, place=plan.address)
     label = columns.label
     if label is not None and not is_label_type(kind := schema.field(label).type):
@@ -60,50 +56,39 @@ def list_parquet(spark: SparkSession, plan: SourcePlan, *, dataset: str) -> List
 
 
 def list_table(spark: SparkSession, plan: SourcePlan, *, dataset: str) -> Listing:
-    """List the images in a table of the Spark catalog. It needs a path column, because rows have no numbers. Raises
-    `SourceError`.
-    """
+    """List the images in a table of the Spark catalog, whose rows have paths but no numbers. Raises `SourceError`."""
     name = plan.address
     try:
         table = spark.table(name)
     except AnalysisException as error:
         raise SourceError(f"Wanted the table {name}. Found: {str(error).splitlines()[0]}") from None
-    columns = _columns(_kinds(table.schema), plan=plan, place=f"the table {name}")
+    kinds = {field.name: _fields_of_spark(field.dataType) for field in table.schema}
+    columns = _columns(kinds, plan=plan, place=f"the table {name}")
     if columns.path is None:
         raise SourceError(f"Wanted --path-column for the table {name}. Found: none.")
     data = _at(columns.data)
     path = F.coalesce(_at(columns.path).cast("string").cast("binary"), F.lit(b""))
-    null = F.lit(None)
+    or_split = F.lit(bytearray(plan.or_split.encode()))
     reason = F.when(F.octet_length(path) == 0, NO_PATH)
     for pattern, words in ((r"^/", "it begins at the root"), (r"(^|/)\.\.(/|$)", "it leads out of its folder")):
         reason = reason.when(path.cast("string").rlike(pattern), f"unsafe name: {words}")
-    fixed = {
-        "or_split": F.lit(bytearray(plan.or_split.encode())),
-        "path": path,
-        "or_label": _label(table, columns.label),
-        "group_id": _text(columns.group),
-        "place": F.lit(bytearray(f"table:{name}".encode())),
-        "offset": null.cast("long"),
-        "label_place": null.cast("binary"),
-        "label_offset": null.cast("long"),
-        "label_bytes": null.cast("long"),
-    }
     # The entries without the images have the mean size of a few.
     mean = table.limit(_SAMPLE_ROWS).agg(F.avg(F.octet_length(data))).first()
-    mean_bytes = int(mean[0] or 0) if mean else 0
-    named = [column.alias(alias) for alias, column in fixed.items()]
-    bare = table.select(*named, F.lit(mean_bytes).cast("long").alias("bytes"), reason.alias("reason"))
-    whole = table.select(
-        *named,
-        F.coalesce(F.octet_length(data), F.lit(0)).cast("long").alias("bytes"),
-        F.coalesce(reason, F.when(data.isNull(), NO_BYTES)).alias("reason"),
-        data.alias("data"),
-    )
-    ordered = ["id", *ARROW_ENTRIES.names[1:]]
-    number = _number(dataset)
-    return _listing(
-        whole.withColumn("id", number).select(*ordered, "data"), bare.withColumn("id", number).select(*ordered)
-    )
+    bare = {
+        "id": _number(dataset, or_split, path),
+        "or_split": or_split,
+        "path": path,
+        "place": F.lit(bytearray(f"table:{name}".encode())),
+        "bytes": F.lit(int(mean[0] or 0) if mean else 0),
+        "reason": reason,
+    }
+    if columns.label is not None:
+        bare["or_label"] = spark_label_text(_at(columns.label), table.schema[columns.label].dataType)
+    if columns.group is not None:
+        bare["group_id"] = _at(columns.group)
+    size, why = F.coalesce(F.octet_length(data), F.lit(0)), F.coalesce(reason, F.when(data.isNull(), NO_BYTES))
+    whole = {**bare, "bytes": size, "reason": why, "data": data}
+    return _listing(table.select(*filled(ENTRIES + DATA, whole)), table.select(*filled(ENTRIES, bare)))
 
 
 def _listing(entries: DataFrame, bare: DataFrame) -> Listing:
@@ -125,26 +110,18 @@ def _listing(entries: DataFrame, bare: DataFrame) -> Listing:
     return Listing(entries=once(entries).select(*entries.columns), bare=once(bare).select(*bare.columns))
 
 
-def _number(dataset: str) -> Column:
+def _number(dataset: str, or_split: Column, path: Column) -> Column:
     """`image_id` as a Spark expression: SHA-1 with the bits of version and variant, 16 bytes."""
     start = bytearray(NAMESPACE.bytes + dataset.encode() + b"\0")
-    hashed = F.sha1(F.concat(F.lit(start), F.col("or_split"), F.lit(bytearray(1)), F.col("path")))
+    hashed = F.sha1(F.concat(F.lit(start), or_split, F.lit(bytearray(1)), path))
     variant = F.translate(F.substring(hashed, 17, 1), "0123456789abcdef", "89ab" * 4)
     parts = (F.substring(hashed, 1, 12), F.lit("5"), F.substring(hashed, 14, 3), variant, F.substring(hashed, 18, 15))
     return F.unhex(F.concat(*parts))
 
 
-def _label(table: DataFrame, name: str | None) -> Column:
-    return _text(None) if name is None else spark_label_text(_at(name), table.schema[name].dataType)
-
-
-def _text(name: str | None) -> Column:
-    return (F.lit(None) if name is None else _at(name)).cast("string")
-
-
 def _at(name: str) -> Column:
-    column, _, field = name.partition("\0")
-    found = F.col("`" + column.replace("`", "``") + "`")
+    whole, _, field = name.partition("\0")
+    found = column(whole)
     return found.getField(field) if field else found
 
 
@@ -155,13 +132,10 @@ def _fields(kind: pa.DataType) -> set[str] | None:
     return {"binary"} if is_bytes else None
 
 
-def _kinds(schema: StructType) -> dict[str, set[str] | None]:
-    """What `_columns` checks of the columns of a table."""
-    found: dict[str, set[str] | None] = {}
-    for field in schema:
-        is_bytes = {"binary"} if isinstance(field.dataType, BinaryType) else None
-        found[field.name] = set(field.dataType.names) if isinstance(field.dataType, StructType) else is_bytes
-    return found
+def _fields_of_spark(kind: DataType) -> set[str] | None:
+    if isinstance(kind, StructType):
+        return set(kind.names)
+    return {"binary"} if isinstance(kind, BinaryType) else None
 
 
 def _columns(found: dict[str, set[str] | None], *, plan: SourcePlan, place: str) -> Columns:

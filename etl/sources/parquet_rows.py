@@ -4,12 +4,14 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from etl.batches import arrow_schema, batch_of, rows_of
 from etl.errors import SourceError, one_line
 from etl.secrets import executor_storage
 from etl.sources.entries import ARROW_ENTRIES
@@ -49,7 +51,7 @@ def list_groups(names: Iterable[str], *, folder: str, column: str) -> Iterator[p
     leaf = column.replace("\0", ".")
     for name in names:
         rows: list[tuple[bytes, int, int, int, int]] = []
-        with _opened(storage, name) as file:
+        with opened(storage, name) as file:
             start = 0
             for number in range(file.metadata.num_row_groups):
                 group = file.metadata.row_group(number)
@@ -57,18 +59,11 @@ def list_groups(names: Iterable[str], *, folder: str, column: str) -> Iterator[p
                 size = sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema == leaf)
                 rows.append((os.fsencode(name), number, start, group.num_rows, size))
                 start += group.num_rows
-        if rows:
-            arrays = [
-                pa.array(values, kind)
-                for values, kind in zip(
-                    zip(*rows, strict=True), (pa.binary(), pa.int32(), pa.int64(), pa.int64(), pa.int64()), strict=True
-                )
-            ]
-            yield pa.RecordBatch.from_arrays(arrays, names=["file", "number", "first", "rows", "size"])
+        yield batch_of(rows, arrow_schema(GROUPS))
 
 
 @contextmanager
-def _opened(storage: Storage, name: str) -> Iterator[pq.ParquetFile]:
+def opened(storage: Storage, name: str) -> Iterator[pq.ParquetFile]:
     """An open Parquet file, read page by page. Errors become `SourceError`."""
     try:
         with storage.open(name) as file:
@@ -83,16 +78,15 @@ def read_groups(
     """Run the task: it takes row groups and yields entries, with or without the image bytes."""
     storage: Storage | None = None
     number = image_ids(dataset, or_split)
+    entries = partial(_entry_batches, columns=columns, or_split=or_split, number=number, with_data=with_data)
     wanted = columns.named(with_data=with_data)
     for batch in batches:
         storage = storage or executor_storage(folder)
-        for name, group, first, rows, size in sorted(
-            zip(*(column.to_pylist() for column in batch.columns), strict=True)
-        ):
+        for name, group, first, rows, size in sorted(rows_of([batch])):
             mean = size // max(1, rows)
             step = max(1, min(_BATCH_ROWS, _BATCH_BYTES // max(1, mean))) if with_data else _BATCH_ROWS
-            place = os.fsencode(f"{storage.address}/") + name
-            with _opened(storage, os.fsdecode(name)) as file:
+            place, stem = os.fsencode(f"{storage.address}/") + name, name.rpartition(b".")[0]
+            with opened(storage, os.fsdecode(name)) as file:
                 missing = [one for one in wanted if one.partition("\0")[0] not in file.schema_arrow.names]
                 if missing:
                     raise SourceError(
@@ -101,24 +95,10 @@ def read_groups(
                         f"Found: {', '.join(file.schema_arrow.names)}."
                     )
                 _check_order(file.schema_arrow, columns, f"{storage.address}/{os.fsdecode(name)}")
-                leaves = [one.replace("\0", ".") for one in wanted]
-                if not leaves:  # only the number of rows is needed
-                    read: Iterable[Any] = _empty_batches(rows, step)
-                else:
-                    read = file.iter_batches(batch_size=step, row_groups=[group], columns=leaves, use_threads=False)
+                leaves = [one.replace("\0", ".") for one in wanted]  # none if only the number of rows is needed
                 at = first
-                for part in read:
-                    yield from _entry_batches(
-                        part,
-                        columns=columns,
-                        place=place,
-                        stem=name.rpartition(b".")[0],
-                        first=at,
-                        mean=mean,
-                        or_split=or_split,
-                        number=number,
-                        with_data=with_data,
-                    )
+                for part in file.iter_batches(batch_size=step, row_groups=[group], columns=leaves, use_threads=False):
+                    yield from entries(part, place=place, stem=stem, first=at, mean=mean)
                     at += part.num_rows
 
 
@@ -131,11 +111,6 @@ def _check_order(schema: Any, columns: Columns, place: str) -> None:
             f"as in the first file. Found: {names}. Set --class-names number to use the numbers, or ingest the file "
             "separately."
         )
-
-
-def _empty_batches(rows: int, step: int) -> Iterator[pa.RecordBatch]:
-    for start in range(0, rows, step):
-        yield pa.record_batch([pa.nulls(min(step, rows - start))], names=["\0"])
 
 
 def _entry_batches(
