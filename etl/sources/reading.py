@@ -2,11 +2,9 @@
 
 import os
 import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import ExitStack
-from heapq import heappop, heappush
-from types import TracebackType
+from functools import lru_cache
 from typing import Self
 
 from etl.errors import SourceError, one_line
@@ -28,22 +26,17 @@ class Reader:
     def __init__(self, *, storage_at: Callable[[str], Storage] = executor_storage) -> None:
         self._storage_at = storage_at
         self._lock = threading.Lock()
-        self._archives: OrderedDict[bytes, _Descriptor] = OrderedDict()
+        # A place may be opened twice at the same time: no lock is held while a slow file system opens it.
+        self._archive = lru_cache(_OPEN_ARCHIVES)(_Descriptor)
         self._streams: dict[bytes, _Stream] = {}
         self._storages: dict[str, Storage] = {}
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close all open archives and connections."""
+    def __exit__(self, *_: object) -> None:
         with self._lock:
-            self._archives.clear()
+            self._archive.cache_clear()
             for stream in self._streams.values():
                 stream.close()
             self._streams.clear()
@@ -58,7 +51,8 @@ class Reader:
             if offset is not None and is_compressed(place):
                 data = self._stream(place).read(offset, size)
             elif is_remote(place):
-                data = self._fetch(place, offset, size)
+                storage, name = self._storage(place)
+                data = storage.read_bytes(name) if offset is None else storage.read_range(name, offset, size)
             elif offset is None:
                 return _read_file(place)
             else:
@@ -75,19 +69,6 @@ class Reader:
         if len(data) > MAX_BYTES:
             raise RejectedError("too large", f"{len(data)} bytes")
         return data
-
-    def _archive(self, place: bytes) -> "_Descriptor":
-        with self._lock:
-            found = self._archives.get(place)
-            if found is not None:
-                self._archives.move_to_end(place)
-                return found
-        opened = _Descriptor(place)  # outside the lock: a slow file system must not block other threads
-        with self._lock:
-            found = self._archives.setdefault(place, opened)
-            while len(self._archives) > _OPEN_ARCHIVES:
-                self._archives.popitem(last=False)
-        return found
 
     def _stream(self, place: bytes) -> "_Stream":
         with self._lock:
@@ -106,10 +87,6 @@ class Reader:
             if address not in self._storages:
                 self._storages[address] = self._storage_at(address)
             return self._storages[address], name
-
-    def _fetch(self, place: bytes, offset: int | None, size: int) -> bytes:
-        storage, name = self._storage(place)
-        return storage.read_bytes(name) if offset is None else storage.read_range(name, offset, size)
 
 
 class _Descriptor:
@@ -130,34 +107,23 @@ class _Descriptor:
 
 
 class _Stream:
-    """A compressed archive, open at the last offset. Of waiting threads, the one with the smallest offset is next."""
-
-    # It is decompressed once, if ranges are requested roughly in the order of their offsets; otherwise again.
+    """A compressed archive, open at the last offset. It is decompressed once if ranges are requested roughly in the
+    order of their offsets, as by tasks that read such archives in one thread; otherwise again.
+    """
 
     def __init__(self, open_file: Callable[[ExitStack], Callable[[int], bytes | None]]) -> None:
         self._open_file = open_file
-        self._turn = threading.Condition()
-        self._waiting: list[int] = []
-        self._taken = False
+        self._turn = threading.Lock()
         self._stack = ExitStack()
         self._bytes: GzipBytes | None = None
 
     def read(self, offset: int, size: int) -> bytes:
         with self._turn:
-            heappush(self._waiting, offset)
-            self._turn.wait_for(lambda: not self._taken and self._waiting[0] == offset)
-            heappop(self._waiting)
-            self._taken = True
-        try:
             if self._bytes is None or offset < self._bytes.start:
                 self._stack.close()
                 self._bytes = None
                 self._bytes = GzipBytes(self._open_file(self._stack))
             return self._bytes.read(offset, size)
-        finally:
-            with self._turn:
-                self._taken = False
-                self._turn.notify_all()
 
     def close(self) -> None:
         self._stack.close()

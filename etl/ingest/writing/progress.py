@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
-from types import TracebackType
 from typing import Any, Self
 
 from py4j.protocol import Py4JJavaError
@@ -75,9 +74,7 @@ class Watch:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join()
 
