@@ -33,9 +33,9 @@ class Forget(Nowhere):
         """Hold an image for a while."""
         await asyncio.sleep(HELD_SECONDS)
 
-    async def reject(self, entry: Any, *, path: str, stage: str, reason: str) -> None:
+    async def reject(self, entry: Any, *, stage: str, reason: str) -> None:
         """Fail: nothing must be rejected."""
-        raise RuntimeError(f"Wanted every picture. Found: {path} rejected: {reason}")
+        raise RuntimeError(f"Wanted every picture. Found: {entry.name} rejected: {reason}")
 
 
 def entries_of(spark: SparkSession, folder: str, *, pictures: int) -> DataFrame:

@@ -15,10 +15,11 @@ from pyspark.sql import functions as F
 
 from etl.batches import arrow_schema, batch_of, rows_of
 from etl.errors import SourceError
+from etl.ingest.writing.tasks import distributed
 from etl.pictures.headers import jpeg_orientation
 from etl.pictures.images import Header, RejectedError, read_header
 from etl.pictures.masks import UNKNOWN_FRAME, frame_of
-from etl.sources.entries import ARROW_ENTRIES, Entry, Listing, text
+from etl.sources.entries import Entry, Listing
 from etl.sources.reading import Reader
 from etl.workers import map_batches
 
@@ -35,12 +36,9 @@ def check_mask_frames(entries: DataFrame, *, listing: Listing, tasks: int) -> No
     image that is to be written (``entries``).
     """
     entries = entries.where("reason IS NULL AND label_place IS NOT NULL")
-    if not listing.has_data:
-        by = ("id",) if listing.access == "random" else ("place",)
-        entries = entries.repartition(tasks, *by).sortWithinPartitions("place", "offset")
-    columns = [*ARROW_ENTRIES.names, *(["data"] if listing.has_data else [])]
+    parts = distributed(entries, tasks=tasks, access=listing.access)
     task = partial(_look, threads=_THREADS if listing.access == "random" else 1)
-    found = map_batches(entries.select(*columns), task=task, schema=_FOUND)
+    found = map_batches(parts, task=task, schema=_FOUND)
     rows = found.groupBy("frame").agg(F.count("*").alias("masks"), F.min("name").alias("name")).collect()
     masks = Counter({row.frame: row.masks for row in rows})
     if masks["stored"]:
@@ -61,7 +59,7 @@ def _look(batches: Iterable[pa.RecordBatch], *, threads: int) -> Iterator[pa.Rec
         for batch in batches:
             entries = [Entry(*row) for row in rows_of([batch])]
             frames = pool.map(partial(_frame, reader=reader), entries)
-            rows = [(frame, _name(entry)) for entry, frame in zip(entries, frames, strict=True) if frame]
+            rows = [(frame, entry.name) for entry, frame in zip(entries, frames, strict=True) if frame]
             yield batch_of(rows, arrow_schema(_FOUND))
 
 
@@ -86,7 +84,3 @@ def _header(entry: Entry, reader: Reader) -> Header | None:
     if data is None:
         data = reader.read(entry.place, entry.offset, entry.size)
     return read_header(data, check="none")
-
-
-def _name(entry: Entry) -> str:
-    return text(entry.or_split + b"/" + entry.path if entry.or_split else entry.path)

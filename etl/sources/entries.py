@@ -46,6 +46,11 @@ class Entry(NamedTuple):
     reason: str | None = None  # why it is rejected: `kind` or `kind: detail`
     data: bytes | None = None  # the bytes of the image, if the listing has read them
 
+    @property
+    def name(self) -> str:
+        """The path with the split, as text."""
+        return text(self.or_split + b"/" + self.path if self.or_split else self.path)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:

@@ -106,7 +106,7 @@ class FolderRows:
         """Write an image, after its mask or array."""
         await asyncio.to_thread(self._write, entry, prepared)
 
-    async def reject(self, entry: Entry, *, path: str, stage: str, reason: str) -> None:
+    async def reject(self, entry: Entry, *, stage: str, reason: str) -> None:
         """Do nothing: the job writes the list of rejected files."""
 
     def _write(self, entry: Entry, prepared: PreparedImage) -> None:

@@ -39,7 +39,7 @@ class Sink(Protocol):
     async def accept(self, entry: Entry, prepared: PreparedImage, label: int | None, /) -> None:
         """Write an image. Raises `RejectedError` for one that cannot be written."""
 
-    async def reject(self, entry: Entry, *, path: str, stage: str, reason: str) -> None:
+    async def reject(self, entry: Entry, *, stage: str, reason: str) -> None:
         """Record why an image is not written."""
 
 
@@ -61,7 +61,7 @@ class Nowhere:
     async def accept(self, entry: Entry, prepared: PreparedImage, label: int | None, /) -> None:
         """Accept the image."""
 
-    async def reject(self, entry: Entry, *, path: str, stage: str, reason: str) -> None:
+    async def reject(self, entry: Entry, *, stage: str, reason: str) -> None:
         """Do nothing."""
 
 
@@ -78,9 +78,7 @@ class WriteOrder:
 def write_images(
     batches: Iterable[pa.RecordBatch], *, order: WriteOrder, in_turn: bool = False
 ) -> Iterator[pa.RecordBatch]:
-    """Run the task: it takes rows of `ENTRIES` and yields rows of `OUTCOMES` as images are done. Raises
-    `UnreachableError`, `TableError`, `SourceError`.
-    """
+    """Run the task: takes `ENTRIES`, yields `OUTCOMES`. Raises `UnreachableError`, `TableError`, `SourceError`."""
     entries = (Entry(*row) for row in rows_of(batches))
     threads = 1 if in_turn else _READERS  # in turn: one by one, in the order of the rows
     with Reader() as reader, ThreadPoolExecutor(threads) as pool, asyncio.Runner() as runner:
@@ -164,5 +162,5 @@ class _Task:
                 return Outcome(entry.id, label, or_split, path, *look, self._executor)
             except RejectedError as error:
                 stage, found = "write", str(error)
-        await sink.reject(entry, path=f"{or_split}/{path}" if or_split else path, stage=stage, reason=found)
+        await sink.reject(entry, stage=stage, reason=found)
         return Outcome(entry.id, None, or_split, path, entry.size, None, stage, found, None, self._executor)

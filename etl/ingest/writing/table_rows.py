@@ -185,7 +185,7 @@ class TableRows:
         except TooLargeError as error:
             raise RejectedError("too large", f"{error} {_LIMITS}") from None
 
-    async def reject(self, entry: Entry, *, path: str, stage: str, reason: str) -> None:
-        """Record in the quarantine table why an image has no rows. ``path`` includes the split folder."""
-        row = (self.quarantine, (self.target.ingest_id, path, stage, reason, entry.size, self.times[0]))
-        await self.session.write([row], about=f"{path} into {self.target.tables.quarantine}")
+    async def reject(self, entry: Entry, *, stage: str, reason: str) -> None:
+        """Record in the quarantine table why an image has no rows."""
+        row = (self.quarantine, (self.target.ingest_id, entry.name, stage, reason, entry.size, self.times[0]))
+        await self.session.write([row], about=f"{entry.name} into {self.target.tables.quarantine}")
