@@ -1,13 +1,11 @@
 """Trees listed by executors, local and in S3."""
 
 import os
-import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from etl.errors import SourceError
@@ -90,14 +88,6 @@ def test_trees_that_cannot_be_listed_are_refused(spark: SparkSession, tmp_path: 
     touch(tmp_path, b"a\xff/1", b"a\\xff/1")
     with pytest.raises(SourceError, match="differ as text"):
         classes(tmp_path)
-
-
-def test_a_folder_that_vanishes_before_it_is_listed_fails(spark: SparkSession, tmp_path: Path) -> None:
-    touch(tmp_path, "a/1", "b/1")
-    listing = _listed(spark, tmp_path)
-    shutil.rmtree(tmp_path / "b")
-    with pytest.raises(PySparkException, match="shared file system"):
-        listing.entries.collect()
 
 
 def test_a_tree_on_s3_is_listed_like_a_local_one(
