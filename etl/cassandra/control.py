@@ -123,9 +123,7 @@ class Control:
             yield from _once_created(lambda: self._session.execute(bound))
 
     def define(self, statement: str) -> None:
-        """Run a statement that creates a keyspace or a table, and wait until all nodes agree.
-        Raises as `execute` does.
-        """
+        """Create a keyspace or a table, and wait until all nodes agree. Raises as `execute` does."""
         with self._translated():
             up = (host for host in self._driver.metadata.all_hosts() if host.is_up is not False)
             # All runs in a datacenter send such statements to the same node, which runs one after the other. Two nodes
@@ -164,9 +162,7 @@ class Control:
                 return False  # the outcome is unknown: read again before you continue
 
     def create_table(self, table: TableName, statement: str) -> None:
-        """Create a table unless it exists, and add the columns that tables of earlier versions lack. Raises as
-        `execute`.
-        """
+        """Create a table unless it exists; add columns that earlier versions lacked. Raises as `execute` does."""
         found = self.columns(table)
         if found is None:
             log.info("create table %s", table)
@@ -194,9 +190,7 @@ class Control:
         return self.execute(query, (table.keyspace, table.table))
 
     def execute_all(self, query: str, values: Sequence[Sequence[Any]]) -> Iterator[list[Any]]:
-        """Run a query once for each tuple of values, several at a time, and yield the rows of
-        each run in this order.
-        """
+        """Run a query once for each tuple of values, several at a time, and yield the rows of each in this order."""
         with self._translated():
             prepared = self._prepare(query)
             for start in range(0, len(values), _TOGETHER):

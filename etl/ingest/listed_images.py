@@ -74,9 +74,7 @@ class ListingCounts:
 
 
 def count_entries(entries: DataFrame) -> DataFrame:
-    """Count files, bytes and files in deeper folders by split, class and kind of rejection, which is null for usable
-    files.
-    """
+    """Count files, bytes and files in deeper folders by split, class and kind of rejection; null for usable files."""
     kind = F.substring_index("reason", ": ", 1)
     label = F.when(F.col("reason").isNull(), F.col("or_label"))
     by = (F.col("or_split").cast("string").alias("or_split"), label.alias("or_label"), kind.alias("kind"))

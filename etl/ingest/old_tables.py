@@ -110,12 +110,8 @@ def _count(rows: Iterable[tuple[Any, ...]], dataset: str, names: Mapping[str, in
             foreign += 1
             example = example or ("a row without a path" if path is None else ascii(path))
         by_name += label is None or names.get(or_label) != label
-        by_number += label is None or not _is_number(or_label, label)
+        by_number += label is None or number_of(or_label or "") != label
     return count, foreign, example, by_name, by_number
-
-
-def _is_number(name: str | None, label: int) -> bool:
-    return name is not None and number_of(name) == label
 
 
 def is_id_of(image: bytes, /, *, dataset: str, or_split: str, path: str) -> bool:

@@ -82,9 +82,7 @@ def _check_classes(folders: Sequence[bytes] | None, *, place: str) -> None:
 
 
 def _top(tree: "LocalTree | StoredTree", split: bytes, *, limit: int | None) -> tuple[list[bytes] | None, bool]:
-    """The direct subfolders of a split, in byte order, and whether there are also files; None if there are more than
-    ``limit`` of both.
-    """
+    """The direct subfolders of a split, sorted, and whether there are files; None for more than ``limit`` of both."""
     folders, others = [], False
     try:
         for count, (name, is_folder) in enumerate(tree.contents(split)):

@@ -38,21 +38,18 @@ def label_by_file(entries: DataFrame, *, labels: DataFrame, name: str, by_stem: 
             F.concat(F.lit("two groups: "), low_group, F.lit(" and "), high_group, F.lit(f" in {name}")),
         )
     )
+    path, columns = image_name(by_stem=by_stem), entries.columns
     if by_stem:
-        same = F.count_if(_is_file()).over(Window.partitionBy("or_split", image_name(by_stem=True)))
-        entries, columns = entries.withColumn("_same", same), entries.columns
+        entries = entries.withColumn("_same", F.count_if(_is_file()).over(Window.partitionBy("or_split", path)))
         # Images that differ only in an ignored extension would share a row.
         reason = F.when(
             F.col("_same") > 1, F.lit(f"no label: images of the same name without extension, as names are in {name}")
         ).otherwise(reason)
-    else:
-        columns = entries.columns
     changed = {
         "or_label": F.when(reason.isNull(), low),
         "group_id": F.when(reason.isNull(), F.coalesce(low_group, "group_id")),
         "reason": F.coalesce("reason", reason),
     }
-    path = image_name(by_stem=by_stem)
     joined = entries.join(by_path, on=path == F.col("_path"), how="left").join(
         by_name, on=full_name(path) == F.col("_name"), how="left"
     )
