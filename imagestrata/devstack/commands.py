@@ -19,9 +19,8 @@ from formats import sizes
 from formats.command_line import Parser, command, own_port, size
 from formats.local_node import PLACE
 from imagestrata.devstack import DevstackError, chromium
-from imagestrata.devstack.servers import versitygw
+from imagestrata.devstack.servers import s3
 from imagestrata.devstack.servers.cassandra import DEFAULT_PASSWORD, DEFAULT_USER, MAX_NODES, Cassandra
-from imagestrata.devstack.servers.s3 import S3
 
 DATA = PLACE.parent
 PORT = 9042
@@ -214,7 +213,7 @@ def clean_data(args: argparse.Namespace) -> int:
 def s3_up(args: argparse.Namespace) -> int:
     """Start the S3 server, and print where it is and how to use it; the secret key stays in its file."""
     known = (args.data / "settings.json").is_file()
-    server = S3(args.data, port=args.port or (None if known else S3_PORT))
+    server = s3.S3(args.data, port=args.port or (None if known else S3_PORT))
     started = time.monotonic()
     fresh = server.start()
     for bucket in args.bucket:
@@ -232,13 +231,13 @@ def s3_up(args: argparse.Namespace) -> int:
 
 def s3_down(args: argparse.Namespace) -> int:
     """Stop the S3 server."""
-    print("S3 stopped; its buckets stay" if S3(args.data).stop() else "S3 was not running")
+    print("S3 stopped; its buckets stay" if s3.S3(args.data).stop() else "S3 was not running")
     return 0
 
 
 def s3_status(args: argparse.Namespace) -> int:
     """Show whether the S3 server runs."""
-    server = S3(args.data)
+    server = s3.S3(args.data)
     if not server.is_up():
         print("S3 is not running")
         return 1
@@ -251,7 +250,7 @@ def s3_clean_data(args: argparse.Namespace) -> int:
     if not (args.data / "settings.json").is_file():
         print("S3 has no data")
         return 0
-    server = S3(args.data)
+    server = s3.S3(args.data)
     server.clean()
     print(f"Deleted S3's buckets in {server.folder}")
     return 0
@@ -259,7 +258,7 @@ def s3_clean_data(args: argparse.Namespace) -> int:
 
 def s3_build(args: argparse.Namespace) -> int:
     """Build the S3 server's program and print its path."""
-    print(versitygw.build())
+    print(s3.build())
     return 0
 
 

@@ -2,16 +2,12 @@
 
 import hashlib
 import json
-import os
 import subprocess
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from formats.user_cache import our_cache
-from imagestrata.devstack import SetupError, golang
-from imagestrata.devstack.steps import step
+from imagestrata.devstack import golang
 
 SOURCE = Path(__file__).with_name("delay_proxy")
 WINDOW = 3_000_000
@@ -89,20 +85,4 @@ def build() -> Path:
     """The path of the program, built once per machine and source. Raises `SetupError` with the error of Go."""
     sources = [*sorted(SOURCE.glob("*.go")), SOURCE / "go.mod"]
     digest = hashlib.sha256(b"\0".join(file.read_bytes() for file in sources)).hexdigest()[:16]
-    target = our_cache("delayproxy", digest, "delayproxy")
-    if os.access(target, os.X_OK):
-        return target
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with step("delay proxy") as current, tempfile.TemporaryDirectory(prefix=".new-", dir=target.parent) as staging:
-        go = golang.find_or_bring(current)
-        current.progress("compiling")
-        made = Path(staging) / "delayproxy"
-        env = {**os.environ, "GO111MODULE": "on", "GOFLAGS": "-mod=mod", "GOWORK": "off"}
-        found = subprocess.run(
-            [str(go), "build", "-o", str(made), "."], cwd=SOURCE, env=env, capture_output=True, text=True, timeout=600
-        )
-        if found.returncode:
-            raise SetupError(f"wanted a proxy built by {go}. Found: {found.stderr.strip() or 'no error message'}")
-        made.replace(target)
-        current.detail = "built"
-    return target
+    return golang.built("delayproxy", digest, SOURCE)

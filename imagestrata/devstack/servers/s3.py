@@ -25,12 +25,14 @@ from pathlib import Path
 
 import urllib3
 
-from imagestrata.devstack import NodeError, PortError
-from imagestrata.devstack.servers import ports, processes, versitygw
+from imagestrata.devstack import NodeError, PortError, golang
+from imagestrata.devstack.servers import ports, processes
 from imagestrata.devstack.steps import locked
 
 HOST = "127.0.0.1"
 REGION = "us-east-1"
+PROGRAM_VERSION = "v1.8.0"
+PACKAGE = f"github.com/versity/versitygw/cmd/versitygw@{PROGRAM_VERSION}"
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 20.0
 # Another process may take a free port before the server starts.
@@ -95,7 +97,7 @@ class S3:
         when the thread that starts it ends. Raises `PortError` if another process uses the port, `SetupError` if the
         program cannot be built, and `NodeError` if the server does not start.
         """
-        program = versitygw.build()
+        program = build()
         self.folder.mkdir(parents=True, exist_ok=True)
         with locked(self.folder / "lock", timeout_s=2 * START_TIMEOUT_S, what=f"S3 in {self.folder}"):
             self._settings = self._read_settings()
@@ -236,6 +238,11 @@ class S3:
         text = (self.folder / "log").read_text(encoding="utf-8", errors="replace")
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         return lines[-1] if lines else "its log is empty"
+
+
+def build() -> Path:
+    """The path of the server's program, which is built from source if it does not exist. Raises `SetupError`."""
+    return golang.built("versitygw", PROGRAM_VERSION, PACKAGE, patience="; about two minutes in total")
 
 
 def signature(method: str, path: str, *, settings: Settings) -> dict[str, str]:
