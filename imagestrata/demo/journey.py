@@ -102,7 +102,7 @@ def run(data: Path | None = None, *, port: int | None = None) -> dict[str, Any]:
 
 def start_cassandra(port: int | None, console: Console) -> int:
     """Start the embedded Cassandra unless it is running; returns its port. Raises `DevstackError`."""
-    server = Cassandra(CASSANDRA_FOLDER, port=usual_port(CASSANDRA_FOLDER, port))
+    server = Cassandra(CASSANDRA_FOLDER, port=usual_port(CASSANDRA_FOLDER / "cluster.json", port))
     started = time.monotonic()
     with console.status("Cassandra is starting"):
         fresh = server.start()

@@ -6,19 +6,19 @@ package, in ~/.local/share/imagestrata.
 
 import argparse
 import importlib
-import json
 import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from pathlib import Path
 
 from formats import sizes
 from formats.command_line import Parser, command, own_port, size
 from formats.local_node import PLACE
-from imagestrata.devstack import DevstackError, chromium
+from imagestrata.devstack import chromium
 from imagestrata.devstack.servers import s3
 from imagestrata.devstack.servers.cassandra import DEFAULT_PASSWORD, DEFAULT_USER, MAX_NODES, Cassandra
 
@@ -72,15 +72,14 @@ def parser(name: str) -> Parser:
     return made
 
 
-def _add_folder(parser: Parser) -> None:
+def _add_folder(parser: Parser, *, data: Path = DATA, holds: str = "data and logs") -> None:
+    place = f"build/{data.name} in a checkout, otherwise ~/.local/share/imagestrata/{data.name}"
     parser.add_argument(
-        "--data",
-        type=Path,
-        default=DATA,
-        metavar="DIR",
-        help="the folder of data and logs (default: build/cassandra in a checkout, otherwise "
-        "~/.local/share/imagestrata/cassandra)",
+        "--data", type=Path, default=data, metavar="DIR", help=f"the folder of {holds} (default: {place})"
     )
+
+
+_add_s3_folder = partial(_add_folder, data=S3_DATA, holds="buckets")
 
 
 def _add_up(parser: Parser) -> None:
@@ -90,16 +89,6 @@ def _add_up(parser: Parser) -> None:
     add("--nodes", type=int, default=1, choices=range(1, MAX_NODES + 1), help="the number of nodes (default: 1)")
     add("--auth", action="store_true", help="require a user and a password: cassandra, cassandra")
     add("--heap", type=_heap, default=512 * _MIB, metavar="SIZE", help="the heap of each node (default: 512MiB)")
-
-
-def _add_s3_folder(parser: Parser) -> None:
-    parser.add_argument(
-        "--data",
-        type=Path,
-        default=S3_DATA,
-        metavar="DIR",
-        help="the folder of buckets (default: build/s3 in a checkout, otherwise ~/.local/share/imagestrata/s3)",
-    )
 
 
 def _add_s3_up(parser: Parser) -> None:
@@ -117,23 +106,9 @@ def _heap(text: str) -> int:
     return found
 
 
-def existing(folder: Path) -> Cassandra | None:
-    """The server that was started in a folder, or None. Raises `DevstackError` if its settings cannot be read."""
-    path = folder / "cluster.json"
-    if not path.is_file():
-        return None
-    try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
-        return Cassandra(folder, nodes=settings["nodes"], auth=settings["auth"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise DevstackError(
-            f"Wanted the settings of a cluster in {path}. Found: {error}. Delete {folder} by hand."
-        ) from error
-
-
-def usual_port(folder: Path, asked: int | None) -> int | None:
-    """The port to start a server on: ``asked``, else None for that of its last run, else the usual one."""
-    return asked or (None if (folder / "cluster.json").is_file() else PORT)
+def usual_port(settings: Path, asked: int | None, usual: int = PORT) -> int | None:
+    """The port to start a server on: ``asked``, else None for that in its settings, else the usual one."""
+    return asked or (None if settings.is_file() else usual)
 
 
 def _places(server: Cassandra) -> str:
@@ -148,9 +123,8 @@ def _runtime(server: Cassandra) -> str:
 def up(args: argparse.Namespace) -> int:
     """Start the Cassandra and print where it is."""
     importlib.import_module("cassandra")  # it is needed when the server answers: a missing extra is said before
-    server = Cassandra(
-        args.data, port=usual_port(args.data, args.port), nodes=args.nodes, auth=args.auth, heap_mb=args.heap // _MIB
-    )
+    port = usual_port(args.data / "cluster.json", args.port)
+    server = Cassandra(args.data, port=port, nodes=args.nodes, auth=args.auth, heap_mb=args.heap // _MIB)
     started = time.monotonic()
     shown = sys.stderr.isatty()
 
@@ -178,7 +152,7 @@ def up(args: argparse.Namespace) -> int:
 
 def down(args: argparse.Namespace) -> int:
     """Stop the Cassandra."""
-    server = existing(args.data)
+    server = Cassandra.existing(args.data)
     ran = server is not None and server.stop()
     print("Cassandra stopped; its data stay" if ran else "Cassandra was not running")
     return 0
@@ -186,7 +160,7 @@ def down(args: argparse.Namespace) -> int:
 
 def status(args: argparse.Namespace) -> int:
     """Show what runs."""
-    server = existing(args.data)
+    server = Cassandra.existing(args.data)
     if server is not None and server.is_up():
         print(f"Cassandra is running: {_places(server)}  data and logs in {server.folder}{_runtime(server)}")
         if server.runtime and (warning := server.runtime.warning(date.today())):
@@ -201,7 +175,7 @@ def status(args: argparse.Namespace) -> int:
 
 def clean_data(args: argparse.Namespace) -> int:
     """Delete the folder, unless it is not a server's."""
-    server = existing(args.data)
+    server = Cassandra.existing(args.data)
     if server is None:
         print("Cassandra has no data")
         return 0
@@ -212,8 +186,7 @@ def clean_data(args: argparse.Namespace) -> int:
 
 def s3_up(args: argparse.Namespace) -> int:
     """Start the S3 server, and print where it is and how to use it; the secret key stays in its file."""
-    known = (args.data / "settings.json").is_file()
-    server = s3.S3(args.data, port=args.port or (None if known else S3_PORT))
+    server = s3.S3(args.data, port=usual_port(args.data / "settings.json", args.port, S3_PORT))
     started = time.monotonic()
     fresh = server.start()
     for bucket in args.bucket:

@@ -38,10 +38,10 @@ from formats.command_line import port as port_number
 from formats.local_node import LocalNode
 from formats.sizes import counted
 from imagestrata.devstack import PYTHONS, DevstackError, java
-from imagestrata.devstack.commands import DATA, PORT, S3_DATA, S3_PORT, existing
+from imagestrata.devstack.commands import DATA, PORT, S3_DATA, S3_PORT
 from imagestrata.devstack.environment import Environment
 from imagestrata.devstack.servers import ports
-from imagestrata.devstack.servers.cassandra import connect
+from imagestrata.devstack.servers.cassandra import Cassandra, connect
 from imagestrata.devstack.servers.s3 import S3
 
 _GB = 1e9
@@ -165,7 +165,7 @@ def clock(whose: str, here: float, there: float | None) -> Check:
 
 
 def _pids_of_cassandra() -> list[int | None]:
-    server = existing(DATA)
+    server = Cassandra.existing(DATA)
     return [node.pid for node in server.nodes] if server else []
 
 

@@ -13,7 +13,7 @@ from formats.local_node import LocalNode
 from imagestrata.devstack import NodeError
 from imagestrata.devstack.commands import main
 from imagestrata.devstack.servers import ports
-from imagestrata.devstack.servers.cassandra import Cassandra, release_version
+from imagestrata.devstack.servers.cassandra import Cassandra, connect
 
 
 def test_a_second_node_starts_stops_and_keeps_its_writes_when_killed(
@@ -40,8 +40,8 @@ def test_a_second_node_starts_stops_and_keeps_its_writes_when_killed(
         assert note is not None
         assert (note.hosts, note.port, note.is_running) == (("127.0.0.1",), port, True)
 
-        with pytest.raises(NodeError), session_refused():
-            release_version("127.0.0.1", port, timeout_s=0)
+        with pytest.raises(NodeError), session_refused(), connect(["127.0.0.1"], port, timeout_s=0):
+            pass
         ids = _write_until_killed(server)
         assert main(["status", *arguments]) == 1
         assert not note.is_running

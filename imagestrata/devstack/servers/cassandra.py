@@ -10,45 +10,26 @@ manager, it is a new server on free ports for a test:
 import json
 import shutil
 import ssl
-import subprocess
 import sysconfig
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from formats import local_node
 from formats.durability import whole_file
-from imagestrata.devstack import NodeError, PortError, jars, java
+from imagestrata.devstack import NodeError, jars, java
 from imagestrata.devstack.servers import ports
-from imagestrata.devstack.servers.node import DATACENTER, Node
+from imagestrata.devstack.servers.node import DATACENTER, START_TIMEOUT_S, Node, Settings, address_of
 from imagestrata.devstack.steps import locked, step
 
-START_TIMEOUT_S = 120.0
 LEAST_ROOM = 250_000_000
 """The free bytes that a node needs to start: its commit log, its system tables, and a first flush."""
 MAX_NODES = 3
-# Another process may take a free port before the node starts.
-START_ATTEMPTS = 3
 DEFAULT_USER = "cassandra"
 DEFAULT_PASSWORD = "cassandra"
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The settings that are fixed while a folder has data; in its `cluster.json`."""
-
-    nodes: int
-    port: int
-    storage_port: int
-    auth: bool
-
-    def words(self) -> str:
-        """The settings that fit the data, for messages."""
-        return f"{self.nodes} node{'s' * (self.nodes > 1)} {'with' if self.auth else 'without'} log-in"
 
 
 class Cassandra:
@@ -83,15 +64,19 @@ class Cassandra:
         self._nodes = nodes
         self._auth = auth
         self._settings: Settings | None = self._read_settings()
-        # Kept, because Python warns about running children that nothing refers to.
-        self._children: list[subprocess.Popen[bytes]] = []
 
     datacenter = DATACENTER
+
+    @classmethod
+    def existing(cls, folder: Path) -> Self | None:
+        """The server that was started in a folder, or None. Raises `NodeError` if its settings cannot be read."""
+        settings = Settings.read(folder)
+        return None if settings is None else cls(folder, nodes=settings.nodes, auth=settings.auth)
 
     @property
     def hosts(self) -> list[str]:
         """The addresses of the nodes."""
-        return [f"127.0.0.{number + 1}" for number in range(self._nodes)]
+        return [address_of(number) for number in range(self._nodes)]
 
     @property
     def port(self) -> int:
@@ -105,21 +90,8 @@ class Cassandra:
         if settings is None:
             return []
         return [
-            Node(
-                folder=self.folder / f"node{number + 1}",
-                cluster="imagestrata",
-                host=host,
-                port=settings.port,
-                storage_port=settings.storage_port,
-                seed=self.hosts[0],
-                # One token each, evenly spaced, so that the shares are equal without a bootstrap.
-                token=None if self._nodes == 1 else -(2**63) + (2 * number + 1) * (2**63 // self._nodes),
-                auth=settings.auth,
-                heap_mb=self.heap_mb,
-                changes=self._yaml,
-                options=self._options,
-            )
-            for number, host in enumerate(self.hosts)
+            Node(self.folder, number, settings, self.heap_mb, self._yaml, self._options)
+            for number in range(self._nodes)
         ]
 
     @property
@@ -146,7 +118,7 @@ class Cassandra:
             self._settings = self._read_settings()
             if self.is_up() and self._same_port():
                 for node in self.nodes:
-                    release_version(node.host, node.port, auth=node.auth, tls=self._tls)
+                    self._version(node)
                 self._write_note()
                 return False
             check_room(self.folder, shutil.disk_usage(self.folder).free, nodes=self._nodes)
@@ -156,32 +128,21 @@ class Cassandra:
                 with step("jars") as current:
                     jars.fetch(site_packages, current)
             class_path = jars.paths("cassandra")
-            for attempt in range(START_ATTEMPTS):
+            started: list[Node] = []
+
+            def begin() -> None:
                 self._settle()
-                started: list[Node] = []
-                try:
-                    for number, node in enumerate(self.nodes, 1):
-                        if node.listens():
-                            continue
+                for node in self.nodes:
+                    if not node.listens():
                         node.stop()
-                        node.refuse_foreign_ports()
                         started.append(node)
-                        process = node.start(java_home, class_path, tied=tied)
-                        self._children.append(process)
-                        self._await(number, node, process, progress)
-                    self._write_note()
-                    return True
-                except PortError:
-                    # Keep a port that the user chose; replace a free one that another process took.
-                    _kill(started)
-                    if self._asked_port is not None or attempt == START_ATTEMPTS - 1:
-                        raise
-                    (self.folder / "cluster.json").unlink(missing_ok=True)
-                    self._settings = None
-                except BaseException:
-                    _kill(started)
-                    raise
-        raise AssertionError("unreachable")
+                        node.start(java_home, class_path, tied=tied, progress=progress)
+                        progress(f"node {node.number + 1}: Cassandra {self._version(node)} answers")
+
+            change_ports = self._forget_ports if self._asked_port is None else None
+            ports.start(begin, undo=lambda: _kill(started), change_ports=change_ports)
+            self._write_note()
+            return True
 
     def stop(self) -> bool:
         """Stop all nodes and wait until they end; False if none ran."""
@@ -200,7 +161,7 @@ class Cassandra:
         shutil.rmtree(self.folder, ignore_errors=True)
         self._settings = None
 
-    def __enter__(self) -> "Cassandra":
+    def __enter__(self) -> Self:
         self.start(tied=True)
         return self
 
@@ -226,16 +187,8 @@ class Cassandra:
         return self._settings
 
     def _read_settings(self) -> Settings | None:
-        path = self.folder / "cluster.json"
-        if not path.is_file():
-            return None
-        try:
-            settings = Settings(**json.loads(path.read_text(encoding="utf-8")))
-        except (ValueError, TypeError) as error:
-            raise NodeError(
-                f"wanted a cluster's settings in {path}. Found: {error}. Run 'make clean-data' to delete the data."
-            ) from error
-        if settings.nodes != self._nodes or settings.auth != self._auth:
+        settings = Settings.read(self.folder)
+        if settings is not None and (settings.nodes, settings.auth) != (self._nodes, self._auth):
             wanted = Settings(self._nodes, settings.port, settings.storage_port, self._auth)
             raise NodeError(
                 f"wanted {wanted.words()} in {self.folder}. Found: data of {settings.words()}. "
@@ -265,29 +218,14 @@ class Cassandra:
         with whole_file(self.folder / "cluster.json") as file:
             file.write(json.dumps(self._settings.__dict__).encode("utf-8"))
 
-    def _await(
-        self, number: int, node: Node, process: "subprocess.Popen[bytes]", progress: Callable[[str], None]
-    ) -> None:
-        """Wait until a node holds its port and answers a query."""
-        started = time.monotonic()
-        while not node.listens():
-            waited = time.monotonic() - started
-            if process.poll() is not None:
-                if "already in use" in node.complaint():
-                    node.refuse_foreign_ports()
-                raise NodeError(
-                    f"wanted a Cassandra node in {node.folder}. "
-                    f"Found: it ended with exit code {process.returncode}: {node.complaint()}"
-                )
-            if waited > START_TIMEOUT_S:
-                raise NodeError(
-                    f"wanted a Cassandra node on {node.host}:{node.port} within {START_TIMEOUT_S:.0f} s. "
-                    f"Found: {node.complaint()}. Its log: {node.log}"
-                )
-            progress(f"node {number}: starting, {waited:.0f} s")
-            time.sleep(0.1)
-        version = release_version(node.host, node.port, auth=node.auth, tls=self._tls)
-        progress(f"node {number}: Cassandra {version} answers")
+    def _forget_ports(self) -> None:
+        (self.folder / "cluster.json").unlink(missing_ok=True)
+        self._settings = None
+
+    def _version(self, node: Node) -> str:
+        """The version that a node answers. Raises `NodeError` if it does not in time."""
+        with connect([node.host], node.port, auth=self._auth, tls=self._tls) as session:
+            return str(session.execute("SELECT release_version FROM system.local").one().release_version)
 
 
 def _kill(nodes: Sequence[Node]) -> None:
@@ -343,11 +281,3 @@ def connect(
         yield session
     finally:
         cluster.shutdown()
-
-
-def release_version(
-    host: str, port: int, *, auth: bool = False, tls: ssl.SSLContext | None = None, timeout_s: float = 30.0
-) -> str:
-    """Query a node's version. Raises `NodeError` if it does not answer in time."""
-    with connect([host], port, auth=auth, tls=tls, timeout_s=timeout_s) as session:
-        return str(session.execute("SELECT release_version FROM system.local").one().release_version)

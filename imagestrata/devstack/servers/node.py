@@ -10,15 +10,16 @@ The commit log is synced before a write is acknowledged (`group`, 15 ms): acknow
 import json
 import os
 import signal
-import subprocess
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from imagestrata.devstack import NodeError, PortError, java
 from imagestrata.devstack.servers import ports, processes
 
 DATACENTER = "datacenter1"
+START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 60.0
 # A mutation has at most half a segment, so a picture at most 32 MiB.
 _SEGMENT_MIB = 64
@@ -73,23 +74,61 @@ _LOGBACK = """\
 """
 
 
-@dataclass(frozen=True)
-class Node:
-    """One process of a cluster."""
+def address_of(number: int) -> str:
+    """The address of a node by its number, from 0."""
+    return f"127.0.0.{number + 1}"
 
-    folder: Path
-    cluster: str
-    host: str
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of a cluster that are fixed while its folder has data; in its `cluster.json`."""
+
+    nodes: int
     port: int
     storage_port: int
-    seed: str
-    token: int | None = None
-    auth: bool = False
-    heap_mb: int = 512
-    changes: Mapping[str, object] = field(default_factory=dict)
-    """Settings of cassandra.yaml that replace ours."""
-    options: tuple[str, ...] = ()
+    auth: bool
+
+    @classmethod
+    def read(cls, folder: Path) -> Self | None:
+        """The settings in a folder, or None. Raises `NodeError` if they cannot be read."""
+        path = folder / "cluster.json"
+        if not path.is_file():
+            return None
+        try:
+            return cls(**json.loads(path.read_text(encoding="utf-8")))
+        except (ValueError, TypeError) as error:
+            raise NodeError(
+                f"Wanted the settings of a cluster in {path}. Found: {error}. Delete {folder} by hand."
+            ) from error
+
+    def words(self) -> str:
+        """The settings that fit the data, for messages."""
+        return f"{self.nodes} node{'s' * (self.nodes > 1)} {'with' if self.auth else 'without'} log-in"
+
+
+@dataclass(frozen=True)
+class Node:
+    """One process of a cluster: its number, from 0. ``changes`` replace our settings of cassandra.yaml."""
+
+    cluster: Path
+    number: int
+    settings: Settings
+    heap_mb: int
+    changes: Mapping[str, object]
+    options: Sequence[str]
     """Options of its Java."""
+
+    @property
+    def folder(self) -> Path:
+        return self.cluster / f"node{self.number + 1}"
+
+    @property
+    def host(self) -> str:
+        return address_of(self.number)
+
+    @property
+    def port(self) -> int:
+        return self.settings.port
 
     @property
     def pid_file(self) -> Path:
@@ -120,22 +159,23 @@ class Node:
 
     def yaml(self) -> str:
         """The node's configuration as JSON, which is valid YAML."""
+        port, storage_port, is_alone = self.port, self.settings.storage_port, self.settings.nodes == 1
         settings: dict[str, object] = {
-            "cluster_name": self.cluster,
+            "cluster_name": "imagestrata",
             "partitioner": "org.apache.cassandra.dht.Murmur3Partitioner",
             "endpoint_snitch": "SimpleSnitch",
-            "num_tokens": 1 if self.token is not None else 16,
+            "num_tokens": 16 if is_alone else 1,
             "auto_bootstrap": False,
             "seed_provider": [
                 {
                     "class_name": "org.apache.cassandra.locator.SimpleSeedProvider",
-                    "parameters": [{"seeds": f"{self.seed}:{self.storage_port}"}],
+                    "parameters": [{"seeds": f"{address_of(0)}:{storage_port}"}],
                 }
             ],
             "listen_address": self.host,
             "rpc_address": self.host,
-            "storage_port": self.storage_port,
-            "native_transport_port": self.port,
+            "storage_port": storage_port,
+            "native_transport_port": port,
             "start_native_transport": True,
             "data_file_directories": [str(self.folder / "data")],
             "commitlog_directory": str(self.folder / "commitlog"),
@@ -156,8 +196,8 @@ class Node:
             "disk_failure_policy": "stop",
             "commit_failure_policy": "stop",
             "auto_snapshot": False,
-            "authenticator": "PasswordAuthenticator" if self.auth else "AllowAllAuthenticator",
-            "authorizer": "CassandraAuthorizer" if self.auth else "AllowAllAuthorizer",
+            "authenticator": "PasswordAuthenticator" if self.settings.auth else "AllowAllAuthenticator",
+            "authorizer": "CassandraAuthorizer" if self.settings.auth else "AllowAllAuthorizer",
             "role_manager": "CassandraRoleManager",
             "read_request_timeout": "20s",
             "range_request_timeout": "30s",
@@ -170,16 +210,16 @@ class Node:
             "key_cache_size": "16MiB",
             "counter_cache_size": "0MiB",
         }
-        if self.token is not None:
-            settings["initial_token"] = str(self.token)
+        if not is_alone:  # one token each, evenly spaced, so that the shares are equal without a bootstrap
+            settings["initial_token"] = str(-(2**63) + (2 * self.number + 1) * (2**63 // self.settings.nodes))
         settings |= self.changes
         if settings["commitlog_sync"] != "group":  # the server refuses settings of another way of syncing
             del settings["commitlog_sync_group_window"]
         return json.dumps(settings, indent=2) + "\n"
 
-    def start(self, java_home: Path, class_path: list[Path], *, tied: bool = False) -> "subprocess.Popen[bytes]":
-        """Start the process without waiting until it is ready. A ``tied`` one, for tests, is killed when the thread
-        that started it ends. Raises `PortError` if another process uses a port.
+    def start(self, java_home: Path, class_path: list[Path], *, tied: bool, progress: Callable[[str], None]) -> None:
+        """Start the process, and wait until it listens. A ``tied`` one, for tests, is killed when the thread that
+        started it ends. Raises `PortError` if another process uses a port, and `NodeError` if it does not start.
         """
         self.refuse_foreign_ports()
         for name in ("data", "commitlog", "hints", "saved_caches", "tmp", "logs"):
@@ -189,11 +229,16 @@ class Node:
         # A tied node is one of a test: it compiles for a quick start.
         options = [*(["-XX:TieredStopAtLevel=1"] if tied else []), *self.options]
         command = self._command(java_home, class_path, options)
-        return processes.launch(command, self.pid_file, log=self.folder / "logs" / "console.log", tied=tied)
+        process = processes.launch(command, self.pid_file, log=self.folder / "logs" / "console.log", tied=tied)
+        processes.await_ready(
+            process, self.listens, what="a Cassandra node", folder=self.folder, address=f"on {self.host}:{self.port}",
+            log=self.log, complaint=self.complaint, timeout_s=START_TIMEOUT_S,
+            progress=lambda text: progress(f"node {self.number + 1}: {text}"),
+        )  # fmt: skip
 
     def refuse_foreign_ports(self) -> None:
         """Raise `PortError` if another process uses a port of this node."""
-        for port, use in ((self.port, "CQL"), (self.storage_port, "traffic between nodes")):
+        for port, use in ((self.port, "CQL"), (self.settings.storage_port, "traffic between nodes")):
             if ports.is_held(port, self.host):
                 raise PortError(
                     f"wanted port {port} of {self.host} for {use}. "
@@ -209,7 +254,7 @@ class Node:
         return processes.end(self.pid_file, timeout_s=STOP_TIMEOUT_S, by=signal.SIGKILL)
 
     def complaint(self) -> str:
-        """The first error in the logs since the last start, for messages."""
+        """The first error in the logs since the last start, for messages. Raises `PortError` if it is a port in use."""
         for log in (self.folder / "logs" / "console.log", self.log):
             try:
                 lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -219,6 +264,8 @@ class Node:
             lines = lines[starts[-1] :] if starts else lines
             errors = [line for line in lines if "ERROR" in line or "Exception" in line or "rror:" in line]
             if errors:
+                if "already in use" in errors[0]:
+                    self.refuse_foreign_ports()
                 return errors[0].strip()
         return "no error in its logs"
 

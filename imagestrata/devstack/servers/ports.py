@@ -1,10 +1,15 @@
 """Listening TCP ports and the processes that use them."""
 
 import socket
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import psutil
+
+from imagestrata.devstack import PortError
+
+_START_ATTEMPTS = 3
 
 
 def is_held(port: int, host: str) -> bool:
@@ -56,3 +61,21 @@ def free(hosts: list[str], count: int) -> list[int]:
         for one in held:
             one.close()
     return ports
+
+
+def start(begin: Callable[[], None], *, undo: Callable[[], object], change_ports: Callable[[], None] | None) -> None:
+    """Start a server, or undo it. If meanwhile another process has taken a free port, change the ports and start again.
+    Ports that the user chose are kept: ``change_ports`` is None, and the `PortError` is raised.
+    """
+    for attempts_left in reversed(range(_START_ATTEMPTS)):
+        try:
+            begin()
+            return
+        except PortError:
+            undo()
+            if change_ports is None or not attempts_left:
+                raise
+            change_ports()
+        except BaseException:
+            undo()
+            raise

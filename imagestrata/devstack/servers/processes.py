@@ -5,12 +5,15 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from formats.durability import whole_file
 from formats.local_node import start_time
 from imagestrata.devstack import NodeError
+
+# Kept, because Python warns about running children that nothing refers to.
+_children: list["subprocess.Popen[bytes]"] = []
 
 
 def launch(
@@ -30,7 +33,26 @@ def launch(
         process.kill()
         process.wait()
         raise
+    _children.append(process)
     return process
+
+
+def await_ready(
+    process: "subprocess.Popen[bytes]", is_ready: Callable[[], bool], *, what: str, folder: Path, address: str,
+    log: Path, complaint: Callable[[], str], timeout_s: float, progress: Callable[[str], None] = lambda text: None,
+) -> None:  # fmt: skip
+    """Wait until a server is ready. Raises `NodeError` with the server's ``complaint`` if it ends or takes too long."""
+    started = time.monotonic()
+    while not is_ready():
+        waited = time.monotonic() - started
+        if process.poll() is not None:
+            raise NodeError(
+                f"wanted {what} in {folder}. Found: it ended with exit code {process.returncode}: {complaint()}"
+            )
+        if waited > timeout_s:
+            raise NodeError(f"wanted {what} {address} within {timeout_s:.0f} s. Found: {complaint()}. Its log: {log}")
+        progress(f"starting, {waited:.0f} s")
+        time.sleep(0.05)
 
 
 def _die_with_parent() -> None:
@@ -61,30 +83,22 @@ def end(path: Path, *, timeout_s: float, by: signal.Signals = signal.SIGTERM) ->
     """
     pid = recall(path)
     if pid is not None:
-        for number, last in ((by, False), (signal.SIGKILL, True)):
+        for number in (by, signal.SIGKILL):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
-            if _has_ended(pid, path, timeout_s):
+            if _has_ended(path, timeout_s):
                 break
-            if last:
-                raise NodeError(
-                    f"wanted process {pid} of {path} to end within {timeout_s:.0f} s. Found: it still runs."
-                )
+        else:
+            raise NodeError(f"wanted process {pid} of {path} to end within {timeout_s:.0f} s. Found: it still runs.")
+    _children[:] = [child for child in _children if child.poll() is None]  # which reaps those that have ended
     path.unlink(missing_ok=True)
     return pid is not None
 
 
-def _has_ended(pid: int, path: Path, timeout_s: float) -> bool:
+def _has_ended(path: Path, timeout_s: float) -> bool:
     deadline = time.monotonic() + timeout_s
     while recall(path) is not None:
         if time.monotonic() > deadline:
             return False
         time.sleep(0.02)
-    _reap(pid)
     return True
-
-
-def _reap(pid: int) -> None:
-    """Reap the process if it is our child, so that it does not stay as a zombie."""
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)

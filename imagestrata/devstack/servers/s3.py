@@ -11,17 +11,13 @@ it is a new server on a free port for a test:
            buckets/  sidecar/ (attributes that the file system cannot store)
 """
 
-import datetime
-import hashlib
-import hmac
 import json
 import os
 import secrets
 import shutil
-import subprocess
-import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Self
 
 import urllib3
 
@@ -35,8 +31,6 @@ PROGRAM_VERSION = "v1.8.0"
 PACKAGE = f"github.com/versity/versitygw/cmd/versitygw@{PROGRAM_VERSION}"
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 20.0
-# Another process may take a free port before the server starts.
-START_ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
@@ -59,8 +53,6 @@ class S3:
         self.folder = Path(folder).resolve()
         self._asked_port = port
         self._settings = self._read_settings()
-        # Kept, because Python warns about running children that nothing refers to.
-        self._children: list[subprocess.Popen[bytes]] = []
 
     @property
     def port(self) -> int:
@@ -110,27 +102,13 @@ class S3:
                 self._check()
                 return False
             self.stop()
-            for attempt in range(START_ATTEMPTS):
-                self._settle()
-                try:
-                    self._await(self._launch(program, tied=tied))
-                    return True
-                except PortError:
-                    self.stop()
-                    if self._asked_port is not None or attempt == START_ATTEMPTS - 1:
-                        raise
-                    self._settings = Settings(ports.free([HOST], 1)[0], self.access_key, self.secret_key)
-                except BaseException:
-                    self.stop()
-                    raise
-        raise AssertionError("unreachable")
+            change_ports = self._take_free_port if self._asked_port is None else None
+            ports.start(lambda: self._launch(program, tied=tied), undo=self.stop, change_ports=change_ports)
+            return True
 
     def stop(self) -> bool:
         """Stop the server and wait until it ends; False if it did not run."""
-        ran = processes.end(self.folder / "pid", timeout_s=STOP_TIMEOUT_S)
-        for child in self._children:
-            child.poll()
-        return ran
+        return processes.end(self.folder / "pid", timeout_s=STOP_TIMEOUT_S)
 
     def clean(self) -> None:
         """Stop the server and delete the folder with all buckets."""
@@ -144,7 +122,7 @@ class S3:
         if status != 200 and b"BucketAlreadyOwnedByYou" not in said:
             raise NodeError(f"wanted a bucket {name} at {self.endpoint}. Found: {status} {said.decode()[:200]}")
 
-    def __enter__(self) -> "S3":
+    def __enter__(self) -> Self:
         self.start(tied=True)
         return self
 
@@ -161,10 +139,12 @@ class S3:
         if not path.is_file():
             return None
         try:
-            settings = Settings(**json.loads(path.read_text(encoding="utf-8")))
+            return Settings(**json.loads(path.read_text(encoding="utf-8")))
         except (ValueError, TypeError) as error:
             raise NodeError(f"wanted an S3 server's settings in {path}. Found: {error}. Delete that file.") from error
-        return settings
+
+    def _take_free_port(self) -> None:
+        self._settings = replace(self._known(), port=ports.free([HOST], 1)[0])
 
     def _settle(self) -> None:
         """Choose the port and the keys and save them, before the process starts."""
@@ -179,7 +159,9 @@ class S3:
             file.write(json.dumps(self._settings.__dict__) + "\n")
         new.replace(self.folder / "settings.json")
 
-    def _launch(self, program: Path, *, tied: bool) -> "subprocess.Popen[bytes]":
+    def _launch(self, program: Path, *, tied: bool) -> None:
+        """Start the process, and wait until it answers."""
+        self._settle()
         if ports.is_held(self.port, HOST):
             raise PortError(
                 f"wanted port {self.port} of {HOST} for S3. Found: {ports.holder(self.port, HOST)} uses it. "
@@ -196,26 +178,12 @@ class S3:
         env |= {"ROOT_ACCESS_KEY_ID": self.access_key, "ROOT_SECRET_ACCESS_KEY": self.secret_key}
         command = [str(program), "--port", f"{HOST}:{self.port}", "--region", REGION, "--quiet", "--keep-alive"]
         command += ["posix", *options, str(buckets)]
-        process = processes.launch(command, self.folder / "pid", log=self.folder / "log", tied=tied, environment=env)
-        self._children.append(process)
-        return process
-
-    def _await(self, process: "subprocess.Popen[bytes]") -> None:
-        started = time.monotonic()
-        while not self.is_up():
-            if process.poll() is not None:
-                if "in use" in self._complaint():
-                    raise PortError(f"wanted port {self.port} of {HOST} for S3. Found: another process took it.")
-                raise NodeError(
-                    f"wanted an S3 server in {self.folder}. "
-                    f"Found: it ended with exit code {process.returncode}: {self._complaint()}"
-                )
-            if time.monotonic() - started > START_TIMEOUT_S:
-                raise NodeError(
-                    f"wanted an S3 server at {self.endpoint} within {START_TIMEOUT_S:.0f} s. "
-                    f"Found: {self._complaint()}. Its log: {self.folder / 'log'}"
-                )
-            time.sleep(0.02)
+        log = self.folder / "log"
+        process = processes.launch(command, self.folder / "pid", log=log, tied=tied, environment=env)
+        processes.await_ready(
+            process, self.is_up, what="an S3 server", folder=self.folder, address=f"at {self.endpoint}", log=log,
+            complaint=self._complaint, timeout_s=START_TIMEOUT_S,
+        )  # fmt: skip
         self._check()
 
     def _check(self) -> None:
@@ -227,41 +195,30 @@ class S3:
 
     def _ask(self, method: str, path: str) -> tuple[int, bytes]:
         """Send a signed request without a body; returns the status and the response."""
-        signed = signature(method, path, settings=self._known())
+        from botocore.auth import S3SigV4Auth  # the doctor must do without it
+        from botocore.awsrequest import AWSRequest
+        from botocore.credentials import Credentials
+
+        request = AWSRequest(method, self.endpoint + path)
+        S3SigV4Auth(Credentials(self.access_key, self.secret_key), "s3", REGION).add_auth(request)
         try:
-            answer = urllib3.request(method, self.endpoint + path, headers=signed, timeout=10, retries=False)
+            answer = urllib3.request(method, request.url, headers=dict(request.headers), timeout=10, retries=False)
         except urllib3.exceptions.HTTPError as error:
             raise NodeError(f"wanted an answer from {self.endpoint}. Found: {error}") from None
         return answer.status, answer.data
 
     def _complaint(self) -> str:
+        """The last line of the log, for messages. Raises `PortError` if another process took the port."""
         text = (self.folder / "log").read_text(encoding="utf-8", errors="replace")
-        lines = [line.strip() for line in text.splitlines() if line.strip()]
-        return lines[-1] if lines else "its log is empty"
+        said = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "its log is empty")
+        if "in use" in said:
+            raise PortError(f"wanted port {self.port} of {HOST} for S3. Found: another process took it.")
+        return said
 
 
 def build() -> Path:
     """The path of the server's program, which is built from source if it does not exist. Raises `SetupError`."""
     return golang.built("versitygw", PROGRAM_VERSION, PACKAGE, patience="; about two minutes in total")
-
-
-def signature(method: str, path: str, *, settings: Settings) -> dict[str, str]:
-    """The headers of a request without query and body, signed with AWS signature version 4."""
-    stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%SZ")
-    scope = f"{stamp[:8]}/{REGION}/s3/aws4_request"
-    empty = hashlib.sha256(b"").hexdigest()
-    headers = {"host": f"{HOST}:{settings.port}", "x-amz-content-sha256": empty, "x-amz-date": stamp}
-    lines = "".join(f"{name}:{value}\n" for name, value in headers.items())
-    names = ";".join(headers)
-    request = f"{method}\n{path}\n\n{lines}\n{names}\n{empty}"
-    text = f"AWS4-HMAC-SHA256\n{stamp}\n{scope}\n{hashlib.sha256(request.encode()).hexdigest()}"
-    key = f"AWS4{settings.secret_key}".encode()
-    for part in scope.split("/"):
-        key = hmac.digest(key, part.encode(), "sha256")
-    signed = hmac.digest(key, text.encode(), "sha256").hex()
-    credential = f"Credential={settings.access_key}/{scope}"
-    headers["Authorization"] = f"AWS4-HMAC-SHA256 {credential}, SignedHeaders={names}, Signature={signed}"
-    return headers
 
 
 def _keeps_attributes(folder: Path) -> bool:

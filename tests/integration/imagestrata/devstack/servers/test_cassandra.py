@@ -14,13 +14,12 @@ import pytest
 from imagestrata.devstack import java
 from imagestrata.devstack.commands import main
 from imagestrata.devstack.servers import ports, processes
-from imagestrata.devstack.servers.cassandra import Cassandra, release_version
+from imagestrata.devstack.servers.cassandra import Cassandra
 from tests.support.waiting import until
 
 
 def test_cassandra_listens_on_the_loopback_alone(cassandra: Cassandra) -> None:
     assert cassandra.hosts == ["127.0.0.1"]
-    assert release_version("127.0.0.1", cassandra.port).startswith("5.")
     pid = cassandra.nodes[0].pid
     assert pid is not None
     assert _listening_addresses(pid) <= {"127.0.0.1"}
