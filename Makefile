@@ -72,7 +72,7 @@ test-e2e: setup  ## run the end-to-end tests: README, trainings, browser, cluste
 
 test-lowest: setup  ## run tests with the lowest versions that pyproject.toml allows, in a separate environment (TESTS=folders or files)
 	@$(RUN) imagestrata s3-build >/dev/null
-	@$(RUN) python -m imagestrata.devstack.packaging.lowest $(TESTS)
+	@$(RUN) python -m imagestrata.devstack.packaging lowest $(TESTS)
 
 test-pythons:  ## run the unit tests with each other Python on PATH or in pyenv, each in a separate environment
 	@$(CHECKED) mine=$$("$(PYTHON)" -c 'import sys; print("python%d.%d" % sys.version_info[:2])'); \
@@ -148,14 +148,14 @@ clean-data:  ## stop both and delete their data
 
 deps.zip:  ## write build/deps.zip for spark-submit --py-files on your cluster
 	@$(SETUP)
-	@$(RUN) python -m imagestrata.devstack.archive build/deps.zip
+	@$(RUN) python -m imagestrata.devstack.packaging archive build/deps.zip
 
 wheel:  ## build build/dist/imagestrata-VERSION-py3-none-any.whl
 	@$(SETUP)
-	@$(RUN) python -m imagestrata.devstack.packaging.wheel
+	@$(RUN) python -m imagestrata.devstack.packaging wheel
 
 inventory: setup  ## write an SBOM, a list of licenses and an audit of the installed packages to build/inventory
-	@$(RUN) python -m imagestrata.devstack.packaging.inventory
+	@$(RUN) python -m imagestrata.devstack.packaging inventory
 
 # QUICK=1: less of everything. ONLY=1,memory: some rows, by number or by a regular expression over their texts.
 BENCH = $(RUN) python -m benchmarks.$(@:bench-%=%) $(if $(QUICK),--quick) $(if $(ONLY),--only "$(ONLY)")
@@ -196,7 +196,7 @@ bench-server: setup  ## the effect of server settings on writing pictures; 11 mi
 
 lock:  ## resolve the dependencies again and write the lock files
 	@$(SETUP)
-	@$(RUN) python -m imagestrata.devstack.locks
+	@$(RUN) python -m imagestrata.devstack.packaging locks
 
 clean:  ## stop the servers, delete their data, and remove the environment and everything that was built (shared downloads stay)
 	@$(IN) if [ -x .venv/bin/python ] && [ -d build/cassandra ]; then .venv/bin/imagestrata clean-data; fi

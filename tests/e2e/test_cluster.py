@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from formats import open_split
-from imagestrata.devstack import archive
+from imagestrata.devstack import packaging
 from imagestrata.devstack.servers.cassandra import Cassandra
 from tests.support.pictures import picture
 
@@ -42,7 +42,7 @@ def test_ingest_and_split_run_from_the_zip_alone(
             (tmp_path / "tree" / name / f"{each}.png").write_bytes(picture(number))
     deps = tmp_path / "deps.zip"
     tables = ("--data-table", f"{keyspace}.data", "--metadata-table", f"{keyspace}.metadata")
-    archive.write(deps)
+    packaging.write_archive(deps)
 
     def submit(job: str, *args: str) -> str:
         done = subprocess.run(

@@ -16,7 +16,7 @@ import pytest
 from imagestrata import __version__
 from imagestrata.devstack import jars, java
 from imagestrata.devstack.environment import Environment
-from imagestrata.devstack.packaging.wheel import build
+from imagestrata.devstack.packaging import build_wheel
 from imagestrata.devstack.servers.cassandra import Cassandra
 from imagestrata.job_files import JOBS
 from tests.support.dataset_servers import ServerInThread
@@ -91,7 +91,7 @@ def python_of(version: str) -> str | None:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(Environment(), tmp_path_factory.mktemp("wheel"))
+    return build_wheel(Environment(), tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")
