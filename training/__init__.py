@@ -5,6 +5,10 @@ Errors::
     TrainingError(ImagestrataError)     options, data, devices or checkpoints that do not go together
 """
 
-from training.errors import TrainingError
+from schemas.errors import ImagestrataError
 
 __all__ = ["TrainingError"]
+
+
+class TrainingError(ImagestrataError):
+    """The training is not possible; the message says what was wanted, what was found and what to do."""

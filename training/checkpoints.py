@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from formats.durability import whole_file
-from training.errors import TrainingError
+from training import TrainingError
 
 FORMAT = 1
 

@@ -1,11 +1,14 @@
-"""The parser of train.py and loop_read.py, and the options that both have, under the same names."""
+"""The parser of train.py and loop_read.py, the options that both have, and the functions that options name."""
 
+import importlib
 import os
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
 from formats.command_line import Parser, port
+from training import TrainingError
 
 # How long a process waits for torchrun to end it, which it does once one process has failed: the one that prints must
 # be the first. If that one does not fail, the others fail after this time.
@@ -57,6 +60,30 @@ def add_device(add: Callable[..., Any], *, usual: str) -> None:
 def add_workers(add: Callable[..., Any]) -> None:
     """Threads of DALI."""
     add("-j", "--workers", type=int, metavar="N", help="threads of DALI in each process (default: %(default)s)")
+
+
+def named(name: str, *, option: str) -> Callable[..., Any]:
+    """The function, from a module that Python finds, also in the current folder. Raises `TrainingError` if there is
+    none.
+    """
+    module, colon, attribute = name.partition(":")
+    if not (module and colon and attribute):
+        raise TrainingError(f"Wanted {option} as MODULE:FUNCTION. Found: {name!r}")
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    try:
+        found: Any = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise TrainingError(f"Wanted {option} {name}. Found: {error}") from error
+    if not callable(found):
+        raise TrainingError(f"Wanted {option} {name} to be a function. Found: {found!r}")
+    function: Callable[..., Any] = found
+    return function
+
+
+def one_line(error: Exception) -> str:
+    """Another library's error, for the end of a message."""
+    return " ".join(f"{type(error).__name__}: {error}".split())[:300]
 
 
 def _hosts(text: str) -> tuple[str, ...]:

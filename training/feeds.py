@@ -10,8 +10,8 @@ from typing import Any, Literal, TypeAlias
 
 import loader
 from formats.local_node import described, hosts_of_script
-from training.errors import TrainingError, one_line
-from training.named import named
+from training import TrainingError
+from training.command_line import named, one_line
 from training.ranks import Ranks
 from training.train_options import TrainOptions
 
@@ -19,19 +19,15 @@ Side: TypeAlias = Literal["train", "val"]
 Open: TypeAlias = Callable[[TrainOptions, Side], Callable[..., loader.Source]]
 
 
-def _from_split(options: TrainOptions, side: Side) -> Callable[..., loader.Source]:
-    assert options.split is not None
-    index = options.train_index if side == "train" else options.val_index
-    split = loader.open_split(options.split, index=index)
-    return partial(loader.CassandraSource, split, hosts=hosts_of_script(options.hosts), port=options.port)
-
-
-def _from_rows(options: TrainOptions, side: Side) -> Callable[..., loader.Source]:
+def _from_tables(options: TrainOptions, side: Side) -> Callable[..., loader.Source]:
     is_training = side == "train"
-    place = options.train_rows_fn if is_training else options.val_rows_fn
-    table = options.train_data_table if is_training else options.val_data_table
-    assert place is not None
-    split = loader.open_rows(place, data_table=table)
+    if options.split is not None:
+        split = loader.open_split(options.split, index=options.train_index if is_training else options.val_index)
+    else:
+        place = options.train_rows_fn if is_training else options.val_rows_fn
+        assert place is not None
+        table = options.train_data_table if is_training else options.val_data_table
+        split = loader.open_rows(place, data_table=table)
     return partial(loader.CassandraSource, split, hosts=hosts_of_script(options.hosts), port=options.port)
 
 
@@ -49,7 +45,7 @@ def _from_shards(options: TrainOptions, side: Side) -> Callable[..., loader.Sour
 
 
 # By the kind of the options: a function that makes a source when it gets batch size, ranks and order.
-KINDS: dict[str, Open] = {"split": _from_split, "rows": _from_rows, "folders": _from_folders, "shards": _from_shards}
+KINDS: dict[str, Open] = {"tables": _from_tables, "folders": _from_folders, "shards": _from_shards}
 
 
 @contextmanager

@@ -45,8 +45,7 @@ from rich.progress import track
 import loader
 from formats.command_line import command
 from formats.local_node import described, hosts_of_script
-from training import command_line
-from training.errors import TrainingError
+from training import TrainingError, command_line
 
 READERS = ("cassandra", "s3", "file", "shards")
 LEAST_SECONDS = 1.0  # a shorter epoch consists mostly of its start and end, and gives no figure
@@ -320,15 +319,13 @@ def _say(text: str, options: LoopOptions) -> None:
     print(text, file=sys.stderr if options.json else sys.stdout, flush=True)
 
 
-def _finds_gpu() -> bool:
-    return bool(importlib.import_module("torch").cuda.is_available())
-
-
 @contextmanager
 def _processes(options: LoopOptions) -> Iterator[tuple[int, int, int | None, Gather]]:
     """Rank, world size, GPU, and a function that gathers numbers; torch is needed only for several processes."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        has_gpu = options.device == "cuda" or (options.device == "auto" and _finds_gpu())
+        has_gpu = options.device == "cuda" or (
+            options.device == "auto" and importlib.import_module("torch").cuda.is_available()
+        )
         yield 0, 1, 0 if has_gpu else None, lambda numbers: [list(numbers)]
         return
     from training.ranks import ranks

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from training.errors import TrainingError
+from training import TrainingError
 
 
 @dataclass(frozen=True, slots=True)

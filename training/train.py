@@ -11,7 +11,7 @@ if not __package__:  # as a script: this package is not installed
 
 from formats.command_line import command
 from loader import LoaderError
-from training.errors import TrainingError
+from training import TrainingError
 from training.train_options import TrainOptions, parse_args
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from training import command_line
@@ -110,12 +110,8 @@ class TrainOptions:
 
     @property
     def kind(self) -> str:
-        """Where images come from: "folders", "split", "shards" or "rows"."""
-        return "folders" if self.data else "split" if self.split else "shards" if self.train_shards else "rows"
-
-    def as_dict(self) -> dict[str, Any]:
-        """The options as they are kept in a checkpoint."""
-        return asdict(self)
+        """Where images come from: "folders", "shards" or "tables"."""
+        return "folders" if self.data else "shards" if self.train_shards else "tables"
 
     def _check_data(self) -> None:
         rows, shards = (self.train_rows_fn, self.val_rows_fn), (self.train_shards, self.val_shards)

@@ -10,12 +10,11 @@ import torch
 from torch import nn
 
 import loader
+from training import TrainingError
 from training.checkpoints import Checkpoint
-from training.errors import TrainingError
 from training.feeds import batches_of
 from training.metrics import Metrics, Scores, Timer
-from training.models import model_of
-from training.precision import mixed_dtype
+from training.models import mixed_dtype, model_of
 from training.ranks import Ranks
 from training.train_options import TrainOptions
 
@@ -162,7 +161,7 @@ class Trainer:
                 scaler=self._scaler.state_dict(),
                 loader=self._train_batches.state_dict(),
                 best=self._best,
-                options=self._options.as_dict(),
+                options=asdict(self._options),
             )
             checkpoint.save(path)
             loader.record_model(

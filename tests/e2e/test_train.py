@@ -32,8 +32,8 @@ from tests.support.services import fresh_name
 from tests.support.split_dictionaries import theirs
 from tests.support.split_folders import write_split_folder
 from tests.support.torch_threads import one_thread
+from training import TrainingError
 from training.checkpoints import Checkpoint
-from training.errors import TrainingError
 from training.train import main
 from training.train_options import TrainOptions
 from training.trainer import lr_at

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from training.precision import has_bfloat16, mixed_dtype
+from training.models import has_bfloat16, mixed_dtype
 from training.ranks import Ranks
 
 CPU, GPU = (Ranks(0, 1, torch.device(name)) for name in ("cpu", "cuda"))
