@@ -31,14 +31,6 @@ class Ranks:
         """The GPU's number; None on a CPU."""
         return self.device.index if self.device.type == "cuda" else None
 
-    def total(self, numbers: Sequence[float]) -> list[float]:
-        """The sums over all ranks."""
-        if self.world_size == 1:
-            return list(numbers)
-        found = torch.tensor(list(numbers), dtype=torch.float64)
-        dist.all_reduce(found, group=self._signals)
-        return found.tolist()
-
     def each(self, numbers: Sequence[float]) -> list[list[float]]:
         """The numbers of each rank, on all ranks."""
         if self.world_size == 1:
@@ -55,7 +47,10 @@ class Ranks:
 
     def any(self, is_true: bool) -> bool:
         """Whether it is true on any rank."""
-        return self.total([is_true])[0] > 0
+        found = torch.tensor(float(is_true))
+        if self.world_size > 1:
+            dist.all_reduce(found, dist.ReduceOp.MAX, group=self._signals)
+        return bool(found)
 
 
 @contextmanager

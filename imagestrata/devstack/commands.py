@@ -21,6 +21,7 @@ from formats.local_node import PLACE
 from imagestrata.devstack import chromium
 from imagestrata.devstack.servers import s3
 from imagestrata.devstack.servers.cassandra import DEFAULT_PASSWORD, DEFAULT_USER, MAX_NODES, Cassandra
+from imagestrata.devstack.steps import Step
 
 DATA = PLACE.parent
 PORT = 9042
@@ -126,19 +127,13 @@ def up(args: argparse.Namespace) -> int:
     port = usual_port(args.data / "cluster.json", args.port)
     server = Cassandra(args.data, port=port, nodes=args.nodes, auth=args.auth, heap_mb=args.heap // _MIB)
     started = time.monotonic()
-    shown = sys.stderr.isatty()
-
-    def progress(text: str) -> None:
-        if shown:
-            print(f"\r\033[KCassandra {text}", end="", file=sys.stderr, flush=True)
-
-    if shown:
-        progress("starting")
+    current = Step("Cassandra", sys.stderr)
+    if sys.stderr.isatty():
+        current.progress("starting")
     else:
         print("Cassandra starting", file=sys.stderr, flush=True)
-    fresh = server.start(progress=progress)
-    if shown:
-        print("\r\033[K", end="", file=sys.stderr)
+    fresh = server.start(progress=current.progress)
+    current.end()
     word = f"started in {time.monotonic() - started:.1f} s" if fresh else "is already running"
     user = f"  user {DEFAULT_USER}, password {DEFAULT_PASSWORD}" if args.auth else ""
     print(f"Cassandra {word}: {_places(server)}{user}  data and logs in {server.folder}{_runtime(server)}")

@@ -84,8 +84,9 @@ def checks(args: argparse.Namespace) -> Iterator[Check]:
     yield disk(shutil.disk_usage(Environment().root).free)
     yield memory(psutil.virtual_memory().available)
     yield clock("the year", time.time(), None)
-    own_s3 = S3(S3_DATA)
-    ours = {PORT: _pids_of_cassandra(), S3_PORT: [own_s3.pid], _SERVICE_PORT: []}
+    own_s3, own_cassandra = S3(S3_DATA), Cassandra.existing(DATA)
+    nodes = own_cassandra.nodes if own_cassandra else []
+    ours = {PORT: [node.pid for node in nodes], S3_PORT: [own_s3.pid], _SERVICE_PORT: []}
     for number, pids in ours.items():
         yield port(number, [pid for pid in pids if pid])
     yield from cassandra(args.hosts, args.port)
@@ -162,11 +163,6 @@ def clock(whose: str, here: float, there: float | None) -> Check:
     off = abs(here - there)
     state: State = "ok" if off <= _LATE_SECONDS else "warning" if off < _REFUSED_SECONDS else "error"
     return Check(name, state, f"{off:.0f} s apart", "" if state == "ok" else "use NTP on both machines")
-
-
-def _pids_of_cassandra() -> list[int | None]:
-    server = Cassandra.existing(DATA)
-    return [node.pid for node in server.nodes] if server else []
 
 
 def port(number: int, ours: Sequence[int]) -> Check:

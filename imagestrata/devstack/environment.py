@@ -74,6 +74,7 @@ class Environment:
         self.folder = root / folder
         self.lock = None if lock is None else f"imagestrata/devstack/{lock}"
         self.python = self.folder / "bin" / "python"
+        self._uv = self.folder / "bin" / "uv"
         self.site_packages = self.folder / "lib" / f"python{VERSION}" / "site-packages"
         self.stamp = self.folder / "imagestrata.json"
 
@@ -97,12 +98,14 @@ class Environment:
         try:
             stamp = json.loads(self.stamp.read_text(encoding="utf-8"))
             wanted = Wanted(frozenset(stamp["extras"]), frozenset(stamp["groups"]))
-            # A copied or moved checkout brings an environment that points to the old place.
-            here = {"root": str(self.root), "python": VERSION, "fingerprint": self.fingerprint()}
-            current = here.items() <= stamp.items()
+            current = self._here().items() <= stamp.items()
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return Wanted(), False
         return wanted, current and os.access(self.python, os.X_OK)
+
+    def _here(self) -> dict[str, str]:
+        # A copied or moved checkout brings an environment that points to the old place.
+        return {"root": str(self.root), "python": VERSION, "fingerprint": self.fingerprint()}
 
     def prepare(self, wanted: Wanted) -> None:
         """Do what is missing, step by step; raises DevstackError."""
@@ -191,18 +194,15 @@ class Environment:
         lock = self.root / "imagestrata" / "devstack" / "installer.lock"
         version = lock.read_text(encoding="utf-8").split("uv==", 1)[1].split()[0]
         current.detail = version
-        if (self.site_packages / f"uv-{version}.dist-info" / "RECORD").is_file() and self._uv().is_file():
+        if (self.site_packages / f"uv-{version}.dist-info" / "RECORD").is_file() and self._uv.is_file():
             current.ready = True
             return
         command = [str(self.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
         _run([*command, "--require-hashes", "--no-deps", "-r", str(lock)], what=f"uv {version} by pip")
-        if not self._uv().is_file():
+        if not self._uv.is_file():
             raise SetupError(
                 f"wanted uv in {self.folder}. Found: pip put it elsewhere. Unset PIP_TARGET and PIP_PREFIX."
             )
-
-    def _uv(self) -> Path:
-        return self.folder / "bin" / "uv"
 
     def _install(self, wanted: Wanted, current: Step) -> None:
         before, is_current = self.installed()
@@ -213,7 +213,7 @@ class Environment:
             return
         # uv's sync would need a lock for each set of extras, and remove what users have installed besides. Hashes in
         # constraints are verified too, and so are those of the packages that build our own.
-        install = [str(self._uv()), "pip", "install", "--python", str(self.python), "--system-certs"]
+        install = [str(self._uv), "pip", "install", "--python", str(self.python), "--system-certs"]
         install += ["--build-constraints", "imagestrata/devstack/build.lock", "--require-build-hashes"]
         install += ["--preview-features", "build-dependency-hashes"]
         extras = f"[{','.join(sorted(everything.extras))}]" if everything.extras else ""
@@ -226,13 +226,7 @@ class Environment:
         for one in commands:
             _run_uv(one, cwd=self.root, env=env, current=current)
         self._prune(env)
-        record = {
-            "extras": sorted(everything.extras),
-            "groups": sorted(everything.groups),
-            "root": str(self.root),
-            "python": VERSION,
-            "fingerprint": self.fingerprint(),
-        }
+        record = {"extras": sorted(everything.extras), "groups": sorted(everything.groups), **self._here()}
         with whole_file(self.stamp) as file:
             file.write(json.dumps(record).encode("utf-8"))
 
@@ -243,7 +237,7 @@ class Environment:
         builds = list(_uv_cache(env).glob("sdists-*/pypi/pyspark/*/*/"))
         if len(builds) > _MOST_BUILDS:
             with contextlib.suppress(subprocess.TimeoutExpired):  # another uv is running, and a later set-up does it
-                subprocess.run([self._uv(), "cache", "prune"], env=env, capture_output=True, timeout=60, check=False)
+                subprocess.run([self._uv, "cache", "prune"], env=env, capture_output=True, timeout=60, check=False)
 
     def run(self, tool: str, *arguments: str | Path, input: str | None = None, check: bool = True) -> str:
         """Run a tool of the environment in the checkout, with the user's package index, and return what it prints. With
