@@ -19,16 +19,11 @@ def find() -> str | None:
     return next((path for name in (os.environ.get("CHROMIUM"), *NAMES) if name and (path := shutil.which(name))), None)
 
 
-def can_install() -> bool:
-    """Whether this process may install one."""
-    return os.geteuid() == 0 and shutil.which("apt-get") is not None
-
-
 def bring() -> str:
     """The path of the program, which is installed if there is none. Raises `SetupError`."""
     if (found := find()) is not None:
         return found
-    if not can_install():
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
         raise SetupError(
             f"wanted a Chromium on PATH. Found: none, and this user may not install it with apt-get. {ADVICE}"
         )

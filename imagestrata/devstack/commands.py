@@ -59,9 +59,9 @@ Its program is built before the first start on a machine, which takes two minute
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command: what it does, its manual page, and what adds its options."""
+    """A command: what it does, returning None for exit code 0, its manual page, and what adds its options."""
 
-    run: Callable[[argparse.Namespace], int]
+    run: Callable[[argparse.Namespace], int | None]
     manual: str
     add_options: Callable[[Parser], object] = lambda parser: None
 
@@ -145,12 +145,17 @@ def up(args: argparse.Namespace) -> int:
     return 0
 
 
-def down(args: argparse.Namespace) -> int:
-    """Stop the Cassandra."""
-    server = Cassandra.existing(args.data)
+def _down(name: str, what: str, server: Cassandra | s3.S3 | None) -> None:
     ran = server is not None and server.stop()
-    print("Cassandra stopped; its data stay" if ran else "Cassandra was not running")
-    return 0
+    print(f"{name} stopped; its {what} stay" if ran else f"{name} was not running")
+
+
+def _clean(name: str, what: str, server: Cassandra | s3.S3 | None) -> None:
+    if server is None:
+        print(f"{name} has no data")
+    else:
+        server.clean()
+        print(f"Deleted {name}'s {what} in {server.folder}")
 
 
 def status(args: argparse.Namespace) -> int:
@@ -166,17 +171,6 @@ def status(args: argparse.Namespace) -> int:
         return 1
     print("Cassandra is not running")
     return 1
-
-
-def clean_data(args: argparse.Namespace) -> int:
-    """Delete the folder, unless it is not a server's."""
-    server = Cassandra.existing(args.data)
-    if server is None:
-        print("Cassandra has no data")
-        return 0
-    server.clean()
-    print(f"Deleted Cassandra's data in {server.folder}")
-    return 0
 
 
 def s3_up(args: argparse.Namespace) -> int:
@@ -197,12 +191,6 @@ def s3_up(args: argparse.Namespace) -> int:
     return 0
 
 
-def s3_down(args: argparse.Namespace) -> int:
-    """Stop the S3 server."""
-    print("S3 stopped; its buckets stay" if s3.S3(args.data).stop() else "S3 was not running")
-    return 0
-
-
 def s3_status(args: argparse.Namespace) -> int:
     """Show whether the S3 server runs."""
     server = s3.S3(args.data)
@@ -213,43 +201,37 @@ def s3_status(args: argparse.Namespace) -> int:
     return 0
 
 
-def s3_clean_data(args: argparse.Namespace) -> int:
-    """Delete the folder, unless it is not a server's."""
-    if not (args.data / "settings.json").is_file():
-        print("S3 has no data")
-        return 0
-    server = s3.S3(args.data)
-    server.clean()
-    print(f"Deleted S3's buckets in {server.folder}")
-    return 0
-
-
-def s3_build(args: argparse.Namespace) -> int:
-    """Build the S3 server's program and print its path."""
-    print(s3.build())
-    return 0
-
-
-def browser(args: argparse.Namespace) -> int:
-    """Find or install a Chromium and print its path."""
-    print(chromium.bring())
-    return 0
-
-
 COMMANDS = {
     "up": Command(up, _UP, _add_up),
-    "down": Command(down, f"Stop the embedded Cassandra and keep its data.\n\n{_DONE}\n", _add_folder),
+    "down": Command(
+        lambda args: _down("Cassandra", "data", Cassandra.existing(args.data)),
+        f"Stop the embedded Cassandra and keep its data.\n\n{_DONE}\n",
+        _add_folder,
+    ),
     "status": Command(status, f"Show whether the embedded Cassandra is running.\n\n{_STATUS}\n", _add_folder),
-    "clean-data": Command(clean_data, f"Stop the embedded Cassandra and delete its data.\n\n{_DONE}\n", _add_folder),
+    "clean-data": Command(
+        lambda args: _clean("Cassandra", "data", Cassandra.existing(args.data)),
+        f"Stop the embedded Cassandra and delete its data.\n\n{_DONE}\n",
+        _add_folder,
+    ),
     "s3-up": Command(s3_up, _S3_UP, _add_s3_up),
-    "s3-down": Command(s3_down, f"Stop the embedded S3 server and keep its buckets.\n\n{_DONE}\n", _add_s3_folder),
+    "s3-down": Command(
+        lambda args: _down("S3", "buckets", s3.S3.existing(args.data)),
+        f"Stop the embedded S3 server and keep its buckets.\n\n{_DONE}\n",
+        _add_s3_folder,
+    ),
     "s3-status": Command(s3_status, f"Show whether the embedded S3 server is running.\n\n{_STATUS}\n", _add_s3_folder),
     "s3-clean-data": Command(
-        s3_clean_data, f"Stop the embedded S3 server and delete its buckets.\n\n{_DONE}\n", _add_s3_folder
+        lambda args: _clean("S3", "buckets", s3.S3.existing(args.data)),
+        f"Stop the embedded S3 server and delete its buckets.\n\n{_DONE}\n",
+        _add_s3_folder,
     ),
-    "s3-build": Command(s3_build, f"Build the S3 server's program unless it exists; print its path.\n\n{_DONE}\n"),
+    "s3-build": Command(
+        lambda args: print(s3.build()),
+        f"Build the S3 server's program unless it exists; print its path.\n\n{_DONE}\n",
+    ),
     "chromium": Command(
-        browser,
+        lambda args: print(chromium.bring()),
         "Print the path of a Chromium for browser tests. If there is none, install Debian's, which needs root.\n\n"
         f"{_DONE}\n",
     ),
@@ -260,4 +242,4 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command, the first word of the command line; returns its exit code."""
     name, *rest = list(sys.argv[1:] if argv is None else argv)
-    return COMMANDS[name].run(parser(name).parse_args(rest))
+    return COMMANDS[name].run(parser(name).parse_args(rest)) or 0

@@ -54,6 +54,11 @@ class S3:
         self._asked_port = port
         self._settings = self._read_settings()
 
+    @classmethod
+    def existing(cls, folder: Path) -> Self | None:
+        """The server that was started in a folder, or None. Raises `NodeError` if its settings cannot be read."""
+        return cls(folder) if (folder / "settings.json").is_file() else None
+
     @property
     def port(self) -> int:
         """The port. Raises `NodeError` before the first start."""
