@@ -6,56 +6,41 @@ from schemas.errors import ImagestrataError
 
 
 class ServiceError(ImagestrataError):
-    """A request failed. ``headers`` are added to the response."""
+    """A request failed. ``headers`` are added to the response. Each subclass has its own status and title."""
 
     status = 500
     title = "Something went wrong"
+
+    def __init_subclass__(cls, *, status: int, title: str) -> None:
+        cls.status, cls.title = status, title
 
     def __init__(self, detail: str, *, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(detail)
         self.detail, self.headers = detail, dict(headers or {})
 
 
-class BodyError(ServiceError):
+class BodyError(ServiceError, status=400, title="The data cannot be used"):
     """A body does not match its description."""
 
-    status = 400
-    title = "The data cannot be used"
 
-
-class TusRequestError(ServiceError):
+class TusRequestError(ServiceError, status=400, title="Not supported"):
     """A request uses a part of the tus protocol that is not supported."""
 
-    status = 400
-    title = "Not supported"
 
-
-class HeaderError(ServiceError):
+class HeaderError(ServiceError, status=400, title="Bad Host header"):
     """The Host header of a request is missing, repeated or malformed."""
 
-    status = 400
-    title = "Bad Host header"
 
-
-class NoTokenError(ServiceError):
+class NoTokenError(ServiceError, status=401, title="A token is needed"):
     """A request has no token, or an unknown one."""
 
-    status = 401
-    title = "A token is needed"
 
-
-class NotAllowedError(ServiceError):
+class NotAllowedError(ServiceError, status=403, title="Not allowed"):
     """The token of a request does not permit it."""
 
-    status = 403
-    title = "Not allowed"
 
-
-class NotThereError(ServiceError):
+class NotThereError(ServiceError, status=404, title="Not found"):
     """There is no such dataset, version, file or upload."""
-
-    status = 404
-    title = "Not found"
 
 
 def no_dataset(name: str) -> NotThereError:
@@ -66,106 +51,61 @@ def no_dataset(name: str) -> NotThereError:
     )
 
 
-class NotAcceptableError(ServiceError):
+class NotAcceptableError(ServiceError, status=406, title="Not available in this form"):
     """The content is not available in a requested media type."""
 
-    status = 406
-    title = "Not available in this form"
 
-
-class ConflictError(ServiceError):
+class ConflictError(ServiceError, status=409, title="Conflict"):
     """The target exists already, or is in another state than the request assumes."""
 
-    status = 409
-    title = "Conflict"
 
-
-class LengthError(ServiceError):
+class LengthError(ServiceError, status=411, title="A length is needed"):
     """A required length is missing."""
 
-    status = 411
-    title = "A length is needed"
 
-
-class ConditionError(ServiceError):
+class ConditionError(ServiceError, status=412, title="The condition does not hold"):
     """A condition of the request does not hold."""
 
-    status = 412
-    title = "The condition does not hold"
 
-
-class TusVersionError(ServiceError):
+class TusVersionError(ServiceError, status=412, title="Unsupported version of tus"):
     """A request uses another version of the tus protocol."""
 
-    status = 412
-    title = "Unsupported version of tus"
 
-
-class TooLargeError(ServiceError):
+class TooLargeError(ServiceError, status=413, title="Too large"):
     """A body is larger than the limit."""
 
-    status = 413
-    title = "Too large"
 
-
-class TypeOfBodyError(ServiceError):
+class TypeOfBodyError(ServiceError, status=415, title="Unsupported media type"):
     """A body has an unsupported media type."""
 
-    status = 415
-    title = "Unsupported media type"
 
-
-class RangeError(ServiceError):
+class RangeError(ServiceError, status=416, title="Range not satisfiable"):
     """The requested range is outside the content."""
 
-    status = 416
-    title = "Range not satisfiable"
 
-
-class HostError(ServiceError):
+class HostError(ServiceError, status=421, title="Wrong host"):
     """A request is for another host."""
 
-    status = 421
-    title = "Wrong host"
 
-
-class UnreadableError(ServiceError):
+class UnreadableError(ServiceError, status=500, title="A version cannot be read"):
     """The manifest of a version is damaged, or written by newer software."""
 
-    status = 500
-    title = "A version cannot be read"
 
-
-class TokensError(ServiceError):
+class TokensError(ServiceError, status=503, title="The tokens cannot be read"):
     """The file of tokens is damaged or cannot be read, so no request can be admitted."""
 
-    status = 503
-    title = "The tokens cannot be read"
 
-
-class RequestError(ServiceError):
+class RequestError(ServiceError, status=422, title="Invalid request"):
     """A name, number or header of a request is invalid."""
 
-    status = 422
-    title = "Invalid request"
 
-
-class ChecksumError(ServiceError):
+class ChecksumError(ServiceError, status=460, title="The checksum does not match"):
     """The bytes of a request do not match its checksum."""
 
-    status = 460
-    title = "The checksum does not match"
 
-
-class TooManyError(ServiceError):
+class TooManyError(ServiceError, status=429, title="Too many"):
     """A limit on the number of uploads is reached."""
 
-    status = 429
-    title = "Too many"
 
-
-class FullError(ServiceError):
+class FullError(ServiceError, status=507, title="Insufficient storage"):
     """The disk or the quota is full."""
-
-    status = 507
-    title = "Insufficient storage"
