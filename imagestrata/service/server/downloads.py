@@ -14,8 +14,8 @@ from starlette.types import Receive, Scope, Send
 from formats.tar_index import TarIndex
 from imagestrata.service.conditions import Conditions
 from imagestrata.service.errors import NotAcceptableError, RangeError
-from imagestrata.service.stores.blobs import Blob
-from imagestrata.service.stores.blocks import Blocks
+from imagestrata.service.stores.bodies import Blocks
+from imagestrata.service.stores.store import Blob
 from schemas.datasets import DatasetVersion
 
 FILE, TAR, ZIP = "application/octet-stream", "application/x-tar", "application/zip"
@@ -61,7 +61,7 @@ def content(
         # neither is HEAD, because addresses are signed for GET only.
         is_small = asked is not None and asked[1] - asked[0] <= _MOST_DIRECT
         is_elsewhere = part is None and not is_head and not is_small
-        address = blob.address(filename=filename) if is_elsewhere else None
+        address = blob.address(filename) if is_elsewhere else None
         if address is not None:
             blob.close()
             return RedirectResponse(address, headers={"cache-control": "no-store"})

@@ -1,1 +1,1 @@
-"""Storage of versions in a folder or a bucket, and what both share: space, blocks and staging."""
+"""Storage of versions in a folder or a bucket, and what both share: space, bodies and staging."""

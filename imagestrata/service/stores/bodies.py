@@ -1,16 +1,46 @@
-"""Write request bodies to files. A block is written and hashed while the next one arrives."""
+"""Write request bodies to files, a block while the next one arrives; and the sizes of the blocks of transfers."""
 
 import asyncio
 import errno
 import hashlib
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import IO, Protocol
+from typing import IO
 
 from imagestrata.service.errors import FullError, TooLargeError
-from imagestrata.service.stores.blocks import Blocks
+
+_LEAST_BLOCK = 1 << 16
+
+
+class Blocks:
+    """Divides ``together`` bytes of memory among transfers: 64 KiB to ``most`` bytes for each block."""
+
+    def __init__(self, most: int, *, together: int) -> None:
+        self._most, self._together = most, together
+        self._lock = threading.Lock()
+        self._count = 0
+
+    @contextmanager
+    def shared(self) -> Iterator[None]:
+        """Count a transfer while the block runs."""
+        with self._lock:
+            self._count += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._count -= 1
+
+    @property
+    def size(self) -> int:
+        """The size of the next block of each transfer, in bytes."""
+        return max(_LEAST_BLOCK, min(self._most, self._together // max(1, self._count)))
+
 
 _BLOCKS = Blocks(2 << 20, together=1 << 25)
+Update = Callable[[bytes], None]
+"""Adds bytes to a hash."""
 
 
 class Digest:
@@ -35,18 +65,11 @@ class Digest:
         return made
 
 
-class Hash(Protocol):
-    """Receives the bytes that are written."""
-
-    def update(self, data: bytes, /) -> None:
-        """Add bytes."""
-
-
 async def take(
     body: AsyncIterator[bytes],
     file: IO[bytes],
     *,
-    hashes: Sequence[Hash],
+    hashes: Sequence[Update],
     most: int | None,
     reserve: Callable[[int], None],
 ) -> int:
@@ -90,11 +113,11 @@ def full_disk_errors() -> Iterator[None]:
         raise
 
 
-def _write(file: IO[bytes], hashes: Sequence[Hash], parts: list[bytes]) -> None:
+def _write(file: IO[bytes], hashes: Sequence[Update], parts: list[bytes]) -> None:
     with full_disk_errors():
         for part in parts:
             view = memoryview(part)
             while view:
                 view = view[file.write(view) :]
-            for one in hashes:
-                one.update(part)
+            for update in hashes:
+                update(part)

@@ -23,7 +23,6 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -31,7 +30,7 @@ from formats.durability import whole_file
 from formats.stores.storage import Storage
 from imagestrata.service.errors import ConflictError, NotThereError, UnreadableError, no_dataset
 from imagestrata.service.stores.staging import DATA, INDEX, Staging
-from imagestrata.service.stores.store import Store
+from imagestrata.service.stores.store import Blob, Store
 from schemas.datasets import DatasetVersion
 
 _BLOCK = 1 << 20
@@ -43,28 +42,6 @@ _LINK_SECONDS = 300
 _TYPE = "application/octet-stream"
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class BucketBlob:
-    """An immutable object."""
-
-    storage: Storage
-    key: str
-    size: int
-
-    def read(self, start: int, length: int) -> bytes:
-        """Read ``length`` bytes from ``start``; fewer at the end."""
-        return self.storage.read_range(self.key, start, min(length, self.size - start))
-
-    def address(self, *, filename: str) -> str | None:
-        """Return a signed address. Requests to it must begin within five minutes."""
-        name = filename.encode("ascii", "replace").decode().replace("?", "_").replace('"', "_")
-        told = {"ResponseContentDisposition": f'attachment; filename="{name}"', "ResponseContentType": _TYPE}
-        return self.storage.signed(self.key, seconds=_LINK_SECONDS, **told)
-
-    def close(self) -> None:
-        """Do nothing: no connection is held."""
 
 
 class BucketStore(Store):
@@ -86,32 +63,38 @@ class BucketStore(Store):
         self._count()
 
     def names(self) -> list[str]:
-        """The names of all datasets, sorted."""
         return self._storage.names("names")
 
     def create(self, name: str) -> None:
-        """Make a dataset without versions. Raises `ConflictError`."""
         with self._lock:
             if self._storage.exists(f"names/{name}"):
                 raise ConflictError(f"Wanted a new dataset {name!r}. Found: it exists already")
             self._storage.write_bytes(f"names/{name}", b"{}")
 
     def numbers(self, name: str) -> list[int]:
-        """The version numbers of a dataset, ascending. Raises `NotThereError`."""
         keys = (key.removesuffix(".json") for key in self._storage.names(f"datasets/{name}/versions"))
         found = sorted(int(key) for key in keys if key.isascii() and key.isdecimal())
         if not found and not self._storage.exists(f"names/{name}"):
             raise no_dataset(name)
         return found
 
-    def blob(self, name: str, version: DatasetVersion) -> BucketBlob:
-        """A version's bytes."""
-        return BucketBlob(self._storage, self._content(name, version.sha256), version.bytes)
+    def blob(self, name: str, version: DatasetVersion) -> Blob:
+        key, size = self._content(name, version.sha256), version.bytes
+
+        def address(filename: str) -> str:
+            plain = filename.encode("ascii", "replace").decode().replace("?", "_").replace('"', "_")
+            told = {"ResponseContentDisposition": f'attachment; filename="{plain}"', "ResponseContentType": _TYPE}
+            return self._storage.signed(key, seconds=_LINK_SECONDS, **told)
+
+        return Blob(
+            size=size,
+            read=lambda start, length: self._storage.read_range(key, start, min(length, size - start)),
+            address=address,
+        )
 
     def index(self, name: str, version: DatasetVersion) -> Path:
-        """The local path of the index of a folder's files. It is downloaded on first use."""
         path = self._indexes / f"{version.sha256}.sqlite"
-        if not path.exists():
+        if not path.exists():  # it is downloaded on first use
             try:
                 content = self._content(name, version.sha256)
                 with self._storage.open(f"{content}.sqlite") as source, whole_file(path) as to:
@@ -123,7 +106,6 @@ class BucketStore(Store):
         return path
 
     def description(self, name: str) -> str:
-        """The description of a dataset. Raises `NotThereError`."""
         if name in self._described:
             with suppress(FileNotFoundError):
                 return self._storage.read_text(f"descriptions/{name}")
@@ -132,7 +114,6 @@ class BucketStore(Store):
         return ""
 
     def describe(self, name: str, text: str) -> None:
-        """Replace a dataset's description. Raises `NotThereError`."""
         with self._lock:
             if not self._storage.exists(f"names/{name}"):
                 raise no_dataset(name)

@@ -19,14 +19,14 @@ import secrets
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from formats.durability import sync, sync_folders
 from imagestrata.service.errors import ConflictError, NotThereError, UnreadableError, no_dataset
-from imagestrata.service.stores.blobs import FileBlob
 from imagestrata.service.stores.bodies import full_disk_errors
 from imagestrata.service.stores.staging import DATA, INDEX, UPLOAD, Staging
-from imagestrata.service.stores.store import Store
+from imagestrata.service.stores.store import Blob, Store
 from schemas.datasets import VERSION_NAME, DatasetVersion, is_name
 
 _NUMBER = "{:020}"
@@ -47,12 +47,10 @@ class FolderStore(Store):
         self._count()
 
     def names(self) -> list[str]:
-        """The names of all datasets, sorted. Other files and folders are ignored."""
-        with os.scandir(self._datasets) as entries:
+        with os.scandir(self._datasets) as entries:  # other files and folders are ignored
             return sorted(one.name for one in entries if is_name(one.name) and os.path.isdir(f"{one.path}/versions"))
 
     def create(self, name: str) -> None:
-        """Make a dataset without versions. Raises `ConflictError`, `FullError`."""
         with full_disk_errors():
             made = self.staging.new()
             try:
@@ -69,25 +67,26 @@ class FolderStore(Store):
         sync(self._datasets)
 
     def numbers(self, name: str) -> list[int]:
-        """The version numbers of a dataset, ascending. Raises `NotThereError`."""
         try:
             return sorted(int(found) for found in os.listdir(self._datasets / name / "versions") if found.isdecimal())
         except FileNotFoundError:
             raise no_dataset(name) from None
 
-    def blob(self, name: str, version: DatasetVersion) -> FileBlob:
-        """The bytes of a version. Raises `NotThereError`."""
-        try:
-            return FileBlob.open(self._folder(name, version.number) / DATA)
+    def blob(self, name: str, version: DatasetVersion) -> Blob:
+        try:  # once open, it stays readable if it is deleted
+            file = os.open(self._folder(name, version.number) / DATA, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             raise NotThereError(f"Wanted version {version.number} of {name!r}. Found: it was deleted") from None
+        return Blob(
+            size=os.fstat(file).st_size,
+            read=lambda start, length: os.pread(file, length, start),
+            close=partial(os.close, file),
+        )
 
     def index(self, name: str, version: DatasetVersion) -> Path:
-        """The path of the index of a folder's files. Raises `NotThereError`."""
         return self._folder(name, version.number) / INDEX
 
     def description(self, name: str) -> str:
-        """The description of a dataset. Raises `NotThereError`."""
         self._check(name)
         try:
             return (self._datasets / name / _DESCRIPTION).read_text(encoding="utf-8")
@@ -95,7 +94,6 @@ class FolderStore(Store):
             return ""
 
     def describe(self, name: str, text: str) -> None:
-        """Replace a dataset's description. Raises `NotThereError`, `FullError`."""
         path = self._datasets / name / _DESCRIPTION
         made = self.staging.new()
         try:

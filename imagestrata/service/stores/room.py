@@ -25,34 +25,6 @@ class _Staged:
         return max(0, self.promised - self.here) if time.monotonic() < self.until else 0
 
 
-class _Holdings:
-    """Counts the bytes of versions. Bytes that several versions share count once. Not safe for threads."""
-
-    def __init__(self) -> None:
-        self.bytes = 0
-        self._held: dict[str, dict[int, tuple[str, int]]] = {}
-
-    def add(self, name: str, number: int, location: str, size: int) -> None:
-        """Count a version whose bytes are at ``location``."""
-        versions = self._held.setdefault(name, {})
-        self.bytes -= _distinct(versions)
-        versions[number] = location, size
-        self.bytes += _distinct(versions)
-
-    def remove(self, name: str, number: int | None) -> None:
-        """Stop counting a version, or all versions of a dataset."""
-        versions = self._held.pop(name, {})
-        self.bytes -= _distinct(versions)
-        kept = {} if number is None else {one: held for one, held in versions.items() if one != number}
-        if kept:
-            self._held[name] = kept
-            self.bytes += _distinct(kept)
-
-
-def _distinct(versions: dict[int, tuple[str, int]]) -> int:
-    return sum(size for _, size in {*versions.values()})
-
-
 class Room:
     """Space for bodies that arrive in folders of ``incoming``. Safe for threads. Reserved bytes count as used, so
     reservations together never exceed the free space or the ``quota``, which limits versions and arriving bodies
@@ -63,14 +35,15 @@ class Room:
         self._incoming = incoming
         self._lock = threading.Lock()
         self._staged = {path.parent: _Staged(path.stat().st_size) for path in incoming.glob(f"*/{DATA}")}
-        self._holdings = _Holdings()
+        self._versions: dict[str, dict[int, tuple[str, int]]] = {}  # location and size, by dataset and number
+        self._used = 0
         self.quota: int | None = None
 
     @property
     def used(self) -> int:
         """The bytes of all versions. Shared bytes count once."""
         with self._lock:
-            return self._holdings.bytes
+            return self._used
 
     @property
     def arriving(self) -> int:
@@ -96,11 +69,6 @@ class Room:
             one = self._staged.setdefault(staged, _Staged())
             one.here, one.until = here, time.monotonic() + seconds
 
-    def cut(self, staged: Path, *, here: int) -> None:
-        """Set the received bytes of a body to ``here``, because the others were removed."""
-        with self._lock:
-            self._staged.setdefault(staged, _Staged()).here = here
-
     def take(self, staged: Path, size: int) -> None:
         """Count bytes before they are written. Bytes that were not reserved need space. Raises `FullError`."""
         with self._lock:
@@ -109,31 +77,34 @@ class Room:
                 self._check(size - one.to_come)
             one.here += size
 
-    def publish(self, staged: Path, name: str, number: int, location: str, size: int) -> None:
-        """Turn an arriving body into a version whose bytes are at ``location``, in one step."""
-        with self._lock:
-            self._staged.pop(staged, None)
-            self._holdings.add(name, number, location, size)
-
     def forget(self, staged: Path) -> None:
         """Stop counting a body."""
         with self._lock:
             self._staged.pop(staged, None)
 
-    def add(self, name: str, number: int, location: str, size: int) -> None:
-        """Count a version that existed when the server started."""
+    def add(self, name: str, number: int, location: str, size: int, *, staged: Path | None = None) -> None:
+        """Count a version whose bytes are at ``location``, and in the same step no longer the body that became it."""
         with self._lock:
-            self._holdings.add(name, number, location, size)
+            if staged is not None:
+                self._staged.pop(staged, None)
+            self._hold(name, {**self._versions.get(name, {}), number: (location, size)})
 
     def remove(self, name: str, number: int | None) -> None:
         """Stop counting a version, or all versions of a dataset."""
         with self._lock:
-            self._holdings.remove(name, number)
+            kept = {} if number is None else self._versions.get(name, {})
+            self._hold(name, {one: held for one, held in kept.items() if one != number})
+
+    def _hold(self, name: str, versions: dict[int, tuple[str, int]]) -> None:
+        """Count these versions of a dataset, and no others. Bytes that they share count once."""
+        self._used += _distinct(versions) - _distinct(self._versions.pop(name, {}))
+        if versions:
+            self._versions[name] = versions
 
     def _check(self, size: int, here: int = 0) -> None:
         """Raise `FullError` unless a body of ``size`` bytes fits; ``here`` of them are on the disk already."""
         to_come = sum(one.to_come for one in self._staged.values())
-        used = self._holdings.bytes + sum(one.here for one in self._staged.values()) + to_come
+        used = self._used + sum(one.here for one in self._staged.values()) + to_come
         if self.quota is not None and used + size > self.quota:
             raise FullError(
                 f"Wanted space for {size:,} bytes. Found: {used:,} of the quota of {self.quota:,} are used or reserved"
@@ -143,3 +114,7 @@ class Room:
             raise FullError(
                 f"Wanted space for {size - here:,} bytes on the disk. Found: {max(0, free):,} that are not reserved"
             )
+
+
+def _distinct(versions: dict[int, tuple[str, int]]) -> int:
+    return sum(size for _, size in {*versions.values()})

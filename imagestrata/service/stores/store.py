@@ -5,19 +5,31 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from formats import StorageError
 from formats.origin import created
 from imagestrata.service.conditions import Conditions, etag
 from imagestrata.service.errors import ConflictError, NotThereError, UnreadableError
-from imagestrata.service.stores.blobs import Blob
 from imagestrata.service.stores.room import Room
 from imagestrata.service.stores.staging import Staging
 from schemas.datasets import DatasetVersion
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blob:
+    """The immutable bytes of a version, open until `close`. ``read`` is given a start and a length, and returns fewer
+    bytes at the end. ``address`` is given a file name, and returns a temporary address for a direct download; None if
+    the service must send the bytes.
+    """
+
+    size: int
+    read: Callable[[int, int], bytes]
+    address: Callable[[str], str | None] = lambda filename: None
+    close: Callable[[], None] = lambda: None
 
 
 class Store(ABC):
@@ -48,7 +60,7 @@ class Store(ABC):
 
     @abstractmethod
     def create(self, name: str) -> None:
-        """Make a dataset without versions. Raises `ConflictError`."""
+        """Make a dataset without versions. Raises `ConflictError`, `FullError`."""
 
     @abstractmethod
     def numbers(self, name: str) -> list[int]:
@@ -185,7 +197,8 @@ class Store(ABC):
                     return now
                 version = replace(version, number=self._next(name))
                 self._show(name, staged, version)
-                self.room.publish(staged, name, version.number, self._location(name, version), version.bytes)
+                location = self._location(name, version)
+                self.room.add(name, version.number, location, version.bytes, staged=staged)
             return version
         finally:
             self._settle(name, version)

@@ -1,25 +1,27 @@
-"""The states of resumable uploads, read from their staging folders."""
+"""The states of resumable uploads: of unfinished ones in their staging folders, of finished ones beside these."""
 
 import json
 import re
+import threading
+from collections import OrderedDict
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from formats.durability import sync
+from formats.durability import sync, whole_file
 from imagestrata.service.conditions import Conditions
 from imagestrata.service.errors import NotThereError
 from imagestrata.service.stores.bodies import full_disk_errors
 from imagestrata.service.stores.staging import DATA, UNVERIFIED, UPLOAD
 from imagestrata.service.stores.store import Store
-from imagestrata.service.uploads.finished import FinishedUploads
 from imagestrata.service.uploads.upload_requests import UploadRequest
 from schemas.datasets import DatasetVersion
 
 _UNKNOWN = "Wanted an upload of this service. Found: none with this id (it was cancelled or has expired)"
 _OTHERS = "Wanted an upload to {!r}. Found: an upload to another dataset"
 _IDENTITY = re.compile(r"[0-9a-f]{32}")
+_MOST_FINISHED = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,11 +35,30 @@ class UploadState:
     version: DatasetVersion | None = None
 
 
-class UploadStates:
-    """The states of the uploads to a store."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedUpload:
+    """The contents of the version that an upload becomes, and its number once it is published."""
 
-    def __init__(self, store: Store, finished: FinishedUploads) -> None:
-        self._store, self._finished = store, finished
+    name: str
+    kind: str
+    filename: str
+    length: int
+    sha256: str
+    metadata: str | None = None  # of the client
+    number: int | None = None
+
+
+class UploadStates:
+    """The states of the uploads to a store. The latest 1,000 finished ones are kept, for clients that missed the last
+    response, each in a file. Safe for threads.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store, self._finished = store, store.staging.folder.parent / "finished"
+        self._finished.mkdir(parents=True, exist_ok=True)
+        files = sorted(self._finished.iterdir(), key=lambda path: path.stat().st_mtime_ns)
+        self._known = OrderedDict.fromkeys(path.name for path in files)
+        self._lock = threading.Lock()
 
     def unfinished(self, name: str, identity: str) -> UploadRequest | None:
         """The request of an unfinished upload; None if it is finished or unknown. Raises `NotThereError`."""
@@ -61,9 +82,10 @@ class UploadStates:
                 length, expires = upload.length or 0, self._store.staging.expires(staged)
                 offset = _offset(staged, length)
                 return UploadState(length=length, offset=offset, metadata=upload.metadata, expires=expires)
-        done = self._finished.find(identity)
-        if done is None:
-            raise NotThereError(_UNKNOWN)
+        try:
+            done = FinishedUpload(**json.loads((self._finished / identity).read_text(encoding="utf-8")))
+        except (FileNotFoundError, ValueError, TypeError):  # a power cut may have emptied the file
+            raise NotThereError(_UNKNOWN) from None
         if done.name != name:
             raise NotThereError(_OTHERS.format(name))
         content = (done.sha256, done.kind, done.filename)
@@ -75,6 +97,24 @@ class UploadStates:
         if not versions:
             raise NotThereError(_UNKNOWN)
         return UploadState(length=done.length, offset=done.length, metadata=done.metadata, version=versions[-1])
+
+    def finish(self, identity: str, upload: FinishedUpload) -> None:
+        """Store a finished upload, and remove the oldest above the limit. Raises OSError."""
+        # Written before the version is published: after a crash in between, the server knows the upload and finds out
+        # from the versions whether it was published.
+        with whole_file(self._finished / identity) as file:
+            file.write(json.dumps(asdict(upload)).encode("utf-8"))
+        with self._lock:
+            self._known[identity] = None
+            oldest = [self._known.popitem(last=False)[0] for _ in range(len(self._known) - _MOST_FINISHED)]
+        for one in oldest:
+            (self._finished / one).unlink(missing_ok=True)
+
+    def forget(self, identity: str) -> None:
+        """Remove a finished upload. Its version stays."""
+        with self._lock:
+            self._known.pop(identity, None)
+        (self._finished / identity).unlink(missing_ok=True)
 
 
 def mark_unverified(staged: Path, offset: int) -> None:

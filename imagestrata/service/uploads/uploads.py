@@ -27,12 +27,11 @@ from imagestrata.service.errors import (
     TooLargeError,
     TooManyError,
 )
-from imagestrata.service.stores.bodies import Digest, Hash, full_disk_errors, take
+from imagestrata.service.stores.bodies import Digest, Update, full_disk_errors, take
 from imagestrata.service.stores.staging import DATA, INDEX, UNVERIFIED, UPLOAD
 from imagestrata.service.stores.store import Store
 from imagestrata.service.uploads.cards import card_of
-from imagestrata.service.uploads.finished import FinishedUpload, FinishedUploads
-from imagestrata.service.uploads.states import UploadState, UploadStates, mark_unverified
+from imagestrata.service.uploads.states import FinishedUpload, UploadState, UploadStates, mark_unverified
 from imagestrata.service.uploads.tus import Checksum
 from imagestrata.service.uploads.upload_requests import UploadRequest
 from schemas.datasets import DatasetVersion
@@ -55,11 +54,9 @@ class Uploads:
         self._lock = threading.Lock()
         self._begun: dict[Path, str | None] = {staged: said.get("by") for staged, said in store.staging.uploads()}
         self._busy: set[str] = set()
-        self._finished = FinishedUploads(store.staging.folder.parent / "finished")
-        self._states = UploadStates(store, self._finished)
-        self._digests: dict[
-            Path, Digest
-        ] = {}  # of resumable uploads, so that the last request need not read all bytes again
+        self._states = UploadStates(store)
+        # Of resumable uploads, so that the last request need not read all bytes again.
+        self._digests: dict[Path, Digest] = {}
 
     async def put(self, upload: UploadRequest, body: AsyncIterator[bytes]) -> DatasetVersion:
         """Receive a whole body and publish it. Raises `ServiceError`; then nothing of the body is kept."""
@@ -70,7 +67,7 @@ class Uploads:
             with full_disk_errors():
                 await asyncio.to_thread(self._store.staging.new, staged.name)
             digest = Digest()
-            size = await self._take(staged, body, [digest], most=_least(upload.length, self._most))
+            size = await self._take(staged, body, [digest.update], most=_least(upload.length, self._most))
             if upload.length is None and not size:
                 raise BodyError(_NOTHING)
             if upload.length not in (None, size):
@@ -176,7 +173,7 @@ class Uploads:
             await asyncio.to_thread(self._cut, staged, offset)
             if checksum is not None:
                 return await self._take_checked(staged, body, checksum, offset, most=length - offset)
-            hashes = [digest] if (digest := self._digests.get(staged)) is not None else []
+            hashes = [digest.update] if (digest := self._digests.get(staged)) is not None else []
             return await self._take(staged, body, hashes, most=length - offset)
         finally:
             here = (staged / DATA).stat().st_size
@@ -188,7 +185,7 @@ class Uploads:
         """Receive bytes that are accepted only if they are complete and match the checksum. Raises `ChecksumError`."""
         before = self._digests.get(staged)
         made, after = checksum.new(), None if before is None else before.copy()
-        hashes: list[Hash] = [made] if after is None else [made, after]
+        hashes = [made.update] if after is None else [made.update, after.update]
         try:
             await asyncio.to_thread(mark_unverified, staged, offset)
             size = await self._take(staged, body, hashes, most=most)
@@ -212,7 +209,6 @@ class Uploads:
         if (staged / DATA).stat().st_size > offset:
             os.truncate(staged / DATA, offset)
         (staged / UNVERIFIED).unlink(missing_ok=True)
-        self._room.cut(staged, here=offset)
         with self._lock:
             if (digest := self._digests.get(staged)) is not None and digest.size != offset:  # works on a full disk, too
                 del self._digests[staged]
@@ -222,9 +218,11 @@ class Uploads:
         with self._alone(identity):
             self.state(name, identity)
             self._forget(self._store.staging.folder / identity)
-            self._finished.remove(identity)
+            self._states.forget(identity)
 
-    async def _take(self, staged: Path, body: AsyncIterator[bytes], hashes: Sequence[Hash], *, most: int | None) -> int:
+    async def _take(
+        self, staged: Path, body: AsyncIterator[bytes], hashes: Sequence[Update], *, most: int | None
+    ) -> int:
         reserve = partial(self._room.take, staged)
         with full_disk_errors(), open(staged / DATA, "ab", buffering=0) as file:
             return await take(body, file, hashes=hashes, most=most, reserve=reserve)
@@ -287,15 +285,14 @@ class Uploads:
                 sha256=sha256,
                 metadata=upload.metadata,
             )
-            self._finished.add(staged.name, done)
-            identity = staged.name
+            self._states.finish(staged.name, done)
             try:
                 published = self._store.publish(upload.name, staged, version, upload.conditions)
             except BaseException:
-                self._finished.remove(identity)
+                self._states.forget(staged.name)
                 raise
             with suppress(OSError):  # without its number it is found by its contents, as after a crash
-                self._finished.add(identity, replace(done, number=published.number))
+                self._states.finish(staged.name, replace(done, number=published.number))
             return published
 
     def _give_up(self, staged: Path) -> None:

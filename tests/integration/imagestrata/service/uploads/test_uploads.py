@@ -20,7 +20,7 @@ from tusclient.exceptions import TusCommunicationError, TusUploadFailed
 from tusclient.uploader import Uploader
 
 from imagestrata.service.commands import main
-from imagestrata.service.uploads import finished
+from imagestrata.service.uploads import states
 from tests.support.dataset_proxies import Proxy
 from tests.support.dataset_servers import CHUNK, TAR, Server, ServerInThread, tar_of
 from tests.support.waiting import until
@@ -308,7 +308,7 @@ def test_uploads_belong_to_their_dataset(server: Server, name: str) -> None:
 
 
 def test_the_oldest_finished_uploads_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(finished, "_MOST", 2)
+    monkeypatch.setattr(states, "_MOST_FINISHED", 2)
     places = []
     for turn in range(2):
         with ServerInThread(tmp_path / "root") as server:

@@ -60,7 +60,7 @@ def test_a_promise_ends_when_nothing_comes_and_can_be_renewed(room: Room, tmp_pa
 def test_a_body_counts_once_when_it_becomes_a_version(room: Room, tmp_path: Path) -> None:
     room.promise(tmp_path / "a", 900)
     room.take(tmp_path / "a", 900)
-    room.publish(tmp_path / "a", "x", 2, "b", 900)
+    room.add("x", 2, "b", 900, staged=tmp_path / "a")
     assert (room.used, room.arriving) == (1000, 0)
     room.remove("x", 2)
     room.promise(tmp_path / "b", 900)

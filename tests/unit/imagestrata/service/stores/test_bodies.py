@@ -2,7 +2,7 @@
 
 from contextlib import ExitStack
 
-from imagestrata.service.stores.blocks import Blocks
+from imagestrata.service.stores.bodies import Blocks
 
 KIB, MIB = 1 << 10, 1 << 20
 
