@@ -1,9 +1,13 @@
-"""Authentication by bearer tokens."""
+"""Authentication by bearer tokens: of all requests, and of the routes that need one."""
 
 import asyncio
 import logging
 import time
+from collections.abc import Callable
+from typing import Annotated, Any
 
+from fastapi import Depends, Request
+from fastapi.security import HTTPBearer
 from starlette.concurrency import run_in_threadpool
 
 from imagestrata.service.errors import NotAllowedError, NoTokenError, TokensError
@@ -46,7 +50,7 @@ class Access:
             needed["WWW-Authenticate"] += ', error="invalid_token"'
             raise NoTokenError("Wanted a token of this service. Found: one that is unknown or revoked", headers=needed)
         if scope == "write":
-            check_writer(token.name, token.scope)
+            _check_writer(token.name, token.scope)
         return token
 
     async def check_tokens(self) -> None:
@@ -71,7 +75,22 @@ class Access:
             ) from None
 
 
-def check_writer(name: str | None, scope: Scope) -> None:
+def _check_writer(name: str | None, scope: Scope) -> None:
     """Raise `NotAllowedError` for a token that permits reading only."""
     if scope != "write":
         raise NotAllowedError(f"Wanted a token that may write. Found: {name!r}, which may only read")
+
+
+def _of(scope: Scope) -> Callable[..., Any]:
+    """A dependency of routes. `Admission` has authenticated the request before."""
+    bearer = HTTPBearer(auto_error=False, description=f"a token with the scope {scope}", scheme_name=scope)
+
+    # Async, because it never waits: no thread is needed.
+    async def check(request: Request, _: Annotated[Any, Depends(bearer)]) -> None:
+        if scope == "write":
+            _check_writer(request.state.token, request.state.scope)
+
+    return check
+
+
+READS, WRITES = Depends(_of("read")), Depends(_of("write"))

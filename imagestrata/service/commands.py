@@ -115,7 +115,7 @@ def serve(argv: Sequence[str]) -> int:
         names = ["localhost", "127.0.0.1", "[::1]", args.host, socket.gethostname(), socket.getfqdn()]
         hosts = Hosts(names[:4] if is_loopback else names, given=args.host_name, is_local=is_loopback)
         uploads = Uploads(store, most=args.max_upload, quota=args.quota)
-        app = make_app(store, access=access, hosts=hosts, uploads=uploads, quota=args.quota)
+        app = make_app(store, access=access, hosts=hosts, uploads=uploads)
         return run(app, host=args.host, port=args.port, proxies=args.proxy, tell=lambda line: print(line, flush=True))
 
 

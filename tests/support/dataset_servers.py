@@ -91,7 +91,7 @@ class ServerInThread(Server):
             store = opened.enter_context(closing(made))
             access = Access(Tokens(self._bucket or Storage(self.root)), is_open=True)
             uploads = Uploads(store, most=self._most, quota=self._quota)
-            app = make_app(store, access=access, hosts=Hosts(["127.0.0.1"]), uploads=uploads, quota=self._quota)
+            app = make_app(store, access=access, hosts=Hosts(["127.0.0.1"]), uploads=uploads)
             listening = opened.enter_context(socket.create_server(("127.0.0.1", 0)))
             self.host, self.port = "127.0.0.1", listening.getsockname()[1]
             self.url = f"http://{self.host}:{self.port}"

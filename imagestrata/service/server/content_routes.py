@@ -6,9 +6,9 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from formats.tar_index import TarIndex, TarMember
+from imagestrata.service.access import READS
 from imagestrata.service.conditions import etag
 from imagestrata.service.errors import NotThereError
-from imagestrata.service.guard import READS
 from imagestrata.service.server import downloads, problems
 from imagestrata.service.server.shapes import BINARY, FileShape, FilesShape, Label, Limit, Name, Prefix, VersionNumber
 from imagestrata.service.stores.store import Store

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from formats import croissant
 from formats.tar_index import TarIndex
-from imagestrata.service.guard import READS
+from imagestrata.service.access import READS
 from imagestrata.service.server import downloads, problems
 from imagestrata.service.server.shapes import Name, VersionNumber
 from imagestrata.service.stores.store import Store

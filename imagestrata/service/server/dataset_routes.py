@@ -7,9 +7,9 @@ from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+from imagestrata.service.access import READS, WRITES
 from imagestrata.service.conditions import Conditions, etag
 from imagestrata.service.errors import NotThereError, RequestError, TooLargeError, TypeOfBodyError, UnreadableError
-from imagestrata.service.guard import READS, WRITES
 from imagestrata.service.server import downloads, problems
 from imagestrata.service.server.metrics import Metrics
 from imagestrata.service.server.shapes import (

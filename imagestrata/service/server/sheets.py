@@ -22,9 +22,9 @@ from starlette.responses import Response
 from formats.pictures.decoding import eight_bits, orientation_of
 from formats.pictures.turning import turned
 from formats.tar_index import TarIndex, TarMember
+from imagestrata.service.access import READS
 from imagestrata.service.conditions import Conditions, etag
 from imagestrata.service.errors import NotThereError
-from imagestrata.service.guard import READS
 from imagestrata.service.server import problems
 from imagestrata.service.server.shapes import Label, Name, PictureShape, Prefix, SheetShape, VersionNumber
 from imagestrata.service.stores.store import Store

@@ -14,9 +14,9 @@ from fastapi import APIRouter, Depends, Header, Path, Query, Request
 from fastapi.params import Depends as Dependency
 from starlette.responses import Response
 
+from imagestrata.service.access import READS, WRITES
 from imagestrata.service.conditions import etag
 from imagestrata.service.errors import TypeOfBodyError
-from imagestrata.service.guard import READS, WRITES
 from imagestrata.service.server import problems
 from imagestrata.service.server.metrics import Metrics
 from imagestrata.service.server.shapes import BINARY, Name, location
