@@ -19,7 +19,7 @@ _GROUPS = {
         "doctor": ("devstack.doctor", "spark", "check Java, ports, versions, disk, memory, the clock and the servers"),
     },
     "Spark jobs": {
-        "similar": ("similar_command", "spark", "find the images that look most like one, by vectors"),
+        "similar": ("registry_commands", "spark", "find the images that look most like one, by vectors"),
         "registry": ("registry_commands", "spark", "show and change what is registered in a keyspace"),
         "lineage": ("registry_commands", "spark", "show where an image, split or model comes from, and what uses it"),
         "job": ("job_files", "spark", "print the path of a job's script, or of Spark's defaults, for spark-submit"),

@@ -53,7 +53,7 @@ class Registry:
         password: str | None = None,
     ) -> None:
         self.keyspace = check_keyspace(keyspace)
-        self._control = Control(cluster_at(hosts, port, username=username), password=password)
+        self._control = control_at(hosts, port, username=username, password=password)
 
     def __enter__(self) -> Self:
         self._control.__enter__()
@@ -176,8 +176,9 @@ def _is_of(item: Item, kind: str) -> bool:
     return item.kind == kind or item.kind.startswith(f"{kind} of ")
 
 
-def cluster_at(hosts: Sequence[str] | None, port: int | None, *, username: str | None) -> Cluster:
-    """The Cassandra at these contact points, else the one that `imagestrata up` started, else 127.0.0.1."""
+def control_at(hosts: Sequence[str] | None, port: int | None, *, username: str | None, password: str | None) -> Control:
+    """Control queries to these contact points, else to the Cassandra of `imagestrata up`, else to 127.0.0.1."""
     node = LocalNode.find() if hosts is None else None
     address = tuple(hosts or (node.hosts if node else ("127.0.0.1",)))
-    return Cluster(hosts=address, port=port or (node.port if node else 9042), username=username)
+    cluster = Cluster(hosts=address, port=port or (node.port if node else 9042), username=username)
+    return Control(cluster, password=password)

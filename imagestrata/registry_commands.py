@@ -1,15 +1,18 @@
-"""The commands `imagestrata registry` and `imagestrata lineage`."""
+"""The commands of a keyspace: `imagestrata registry`, `imagestrata lineage` and `imagestrata similar`."""
 
 import argparse
 import json
+import logging
 import os
 import sys
+import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from formats.command_line import Parser, command, port
-from schemas import IdentifierError, TableName
+from schemas import Columns, IdentifierError, TableName
+from schemas.features import ViewName
 from schemas.tables import check_keyspace
 
 if TYPE_CHECKING:
@@ -58,6 +61,18 @@ wrote them. What can no longer be read is listed as not known.
 {_CONNECTION}
 
 exit codes: 0 done; 1 failed, or nothing is known of it; 2 bad arguments"""
+_SIMILAR = f"""Find the nearest neighbors of an image: the images whose vectors have the largest cosine similarity.
+
+  imagestrata similar 0f8a4d0e-... -m digits.metadata --view embedding
+  imagestrata similar 0f8a4d0e-... -m digits.metadata --view embedding@v1 --count 50 --exact --json
+
+`spark-submit jobs/featurize.py --features embedding --vector-index` computes the vectors and their index. A search in
+the index is approximate: it may miss a neighbor, but similarities are exact. --exact reads all vectors instead. Images
+that were removed, or whose bytes have changed since then, are left out.
+
+{_CONNECTION}
+
+exit codes: 0 done; 1 failed; 2 bad arguments"""
 
 
 def parser() -> Parser:
@@ -75,7 +90,6 @@ def parser() -> Parser:
         "datasets that the files do not have")  # fmt: skip
     add("--drop-values", action="store_true", help="for apply and delete: drop the tables of a removed view's values")
     _add_connection(made)
-    add("--json", action="store_true", help="print JSON")
     return made
 
 
@@ -89,26 +103,41 @@ def lineage_parser() -> Parser:
     add("--id-col", default="id", metavar="COL", help="the column of ids (default: id)")
     add("--picture", metavar="FILE", help="write a picture, too: an SVG file")
     _add_connection(made)
-    add("--json", action="store_true", help="print JSON")
+    return made
+
+
+def similar_parser() -> Parser:
+    """The options of `imagestrata similar`."""
+    made = Parser("imagestrata similar", manual=_SIMILAR)
+    add = made.add_argument
+    add("id", metavar="ID", help="the id of the image")
+    add("-m", "--metadata-table", required=True, metavar="KS.TABLE", help="the table of metadata")
+    add("--view", required=True, metavar="NAME", help="the feature view: NAME (the newest version) or NAME@v2")
+    add("--count", type=int, default=10, metavar="N", help="the number of neighbors, up to 500 (default: 10)")
+    add("--exact", action="store_true", help="compare with all vectors instead of searching the index")
+    add("--id-col", default=Columns().id, metavar="NAME", help="the id column of the metadata table (default: id)")
+    _add_connection(made)
     return made
 
 
 def _add_connection(made: Parser) -> None:
     made.add_argument("--host", metavar="HOST,...", help="Cassandra's contact points")
     made.add_argument("--port", type=port, metavar="N", help="Cassandra's port")
+    made.add_argument("--json", action="store_true", help="print JSON")
 
 
 @command("error")
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run `imagestrata registry` or `imagestrata lineage`; returns the exit code."""
+    """Run the command that the first word names; returns the exit code."""
     name, *rest = list(sys.argv[1:] if argv is None else argv)
-    options = lineage_parser() if name == "lineage" else parser()
+    make, check, act = _COMMANDS[name]
+    options = make()
     args = options.parse_args(rest)
     try:
-        (_check_lineage if name == "lineage" else _check)(args)
+        check(args)
     except (IdentifierError, ValueError) as error:
         options.error(str(error))
-    return _lineage(args) if name == "lineage" else _ACT[args.action](args)
+    return act(args)
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -154,6 +183,17 @@ def _check_lineage(args: argparse.Namespace) -> None:
         check_keyspace(args.keyspace)
 
 
+def _check_similar(args: argparse.Namespace) -> None:
+    try:
+        args.image = uuid.UUID(args.id)
+    except ValueError:
+        raise ValueError(f"wanted the id of an image as a UUID. Found: {args.id}") from None
+    args.metadata, args.view = TableName.parse(args.metadata_table), ViewName.parse(args.view)
+    args.columns = Columns(id=args.id_col)
+    if not 1 <= args.count <= 500:
+        raise ValueError(f"wanted 1 to 500 for --count. Found: {args.count}")
+
+
 def _kinds() -> tuple[str, ...]:
     from etl.cassandra.registry import KINDS
     from etl.catalog.contents import READ_KINDS
@@ -168,16 +208,20 @@ def _tags(texts: Sequence[str]) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
+def _connection(args: argparse.Namespace) -> dict[str, Any]:
+    """Where Cassandra is, as `Registry` takes it."""
+    return {
+        "hosts": args.host.split(",") if args.host else None,
+        "port": args.port,
+        "username": os.environ.get("IMAGESTRATA_USERNAME") or None,
+        "password": os.environ.get("IMAGESTRATA_PASSWORD"),
+    }
+
+
 def _opened(args: argparse.Namespace, keyspace: str | None = None) -> "Registry":
     from imagestrata.registry import Registry
 
-    return Registry(
-        keyspace or args.keyspace,
-        hosts=args.host.split(",") if args.host else None,
-        port=args.port,
-        username=os.environ.get("IMAGESTRATA_USERNAME") or None,
-        password=os.environ.get("IMAGESTRATA_PASSWORD"),
-    )
+    return Registry(keyspace or args.keyspace, **_connection(args))
 
 
 def _list(args: argparse.Namespace) -> int:
@@ -283,6 +327,26 @@ def _lineage(args: argparse.Namespace) -> int:
     return 0
 
 
+def _similar(args: argparse.Namespace) -> int:
+    from etl.features.vectors.neighbors import find_neighbors
+    from imagestrata.registry import control_at
+
+    logging.getLogger("cassandra.protocol").setLevel(logging.ERROR)  # the server warns that a search reads one replica
+    with control_at(**_connection(args)) as control:
+        found = find_neighbors(
+            control, args.image, metadata=args.metadata, view=args.view, count=args.count, exact=args.exact,
+            columns=args.columns,
+        )  # fmt: skip
+    if args.json:
+        _write(json.dumps(found.to_dict(), ensure_ascii=False))
+        return 0
+    for one in found.neighbors:
+        _write(f"{one.similarity:.4f}  {one.id}  {one.path or ''}")
+    how = "all vectors were compared" if found.is_exact else "found by the vector index, which may miss some"
+    _write(f"{len(found.neighbors):,} neighbors by {found.view}: {how}")
+    return 0
+
+
 def _write_item(item: "Item", *, as_json: bool) -> None:
     found = item.as_dict()
     if as_json:
@@ -305,4 +369,10 @@ _ACT: dict[str, Callable[[argparse.Namespace], int]] = {
     "add": _add,
     "apply": _apply,
     "delete": _delete,
+}
+# Of each command: its options, the check of their values, and what it does.
+_COMMANDS: dict[str, tuple[Callable[[], Parser], Callable[[argparse.Namespace], None], Callable[..., int]]] = {
+    "registry": (parser, _check, lambda args: _ACT[args.action](args)),
+    "lineage": (lineage_parser, _check_lineage, _lineage),
+    "similar": (similar_parser, _check_similar, _similar),
 }

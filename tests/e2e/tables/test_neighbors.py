@@ -12,7 +12,7 @@ from etl.errors import FunctionError, TableError
 from etl.features.vectors import index
 from etl.features.vectors.neighbors import Neighbors, find_neighbors
 from etl.tables.removal import value_tables
-from imagestrata import similar_command
+from imagestrata.cli import main
 from schemas import TableName, image_id
 from schemas.features import ViewName
 from tests.support.encoding import encoded
@@ -92,11 +92,11 @@ def test_neighbors_by_the_index_are_those_of_numpy(
         with pytest.raises(TableError, match=message):
             search(path=path)
     place = ["--host", control.cluster.hosts[0], "--port", str(control.cluster.port)]
-    assert similar_command.main([str(first), "-m", str(metadata), "--view", "vector@v1", "--json", *place]) == 0
+    assert main(["similar", str(first), "-m", str(metadata), "--view", "vector@v1", "--json", *place]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed["is_exact"] is False
     assert [one["id"] for one in printed["neighbors"]] == [one.id for one in search().neighbors]
-    assert similar_command.main([str(first), "-m", str(metadata), "--view", "vector", "--exact", *place]) == 0
+    assert main(["similar", str(first), "-m", str(metadata), "--view", "vector", "--exact", *place]) == 0
     assert "10 neighbors by vector@v1: all vectors were compared" in capsys.readouterr().out
-    assert similar_command.main([str(first), "-m", str(metadata), "--view", "size", *place]) == 1
+    assert main(["similar", str(first), "-m", str(metadata), "--view", "size", *place]) == 1
     assert "Wanted values of size" in capsys.readouterr().err
