@@ -3,29 +3,17 @@
 import importlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 Progress = Callable[[str, int, int], None]
 """Called with a part of the work ("download", "unpack" or "push"), how much is done, and the total (bytes or files)."""
 
-Tell = Callable[[int], None]
-"""Called with the number of bytes or files that are done."""
-
-
-class Tells(Protocol):
-    """Shows progress: returns a `Tell` for a part of the work with its total."""
-
-    def __call__(self, what: str, total: int, /, *, is_bytes: bool = True) -> Tell:
-        """Start a part of the work."""
-        ...
-
 
 @contextmanager
-def bars(wanted: bool | Progress) -> Iterator[Tells]:
+def bars(wanted: bool | Progress) -> Iterator[Progress]:
     """Show a bar for each part of the work, or call a function. Shows nothing without a terminal or without rich."""
     if callable(wanted):
-        called = wanted
-        yield lambda what, total, /, *, is_bytes=True: lambda done: called(what, done, total)
+        yield wanted
         return
     is_wanted = wanted
     try:
@@ -34,22 +22,17 @@ def bars(wanted: bool | Progress) -> Iterator[Tells]:
     except ImportError:
         is_wanted = False
     if not is_wanted or not (console.is_terminal or console.is_jupyter):
-        yield _silent
+        yield lambda part, done, total: None
         return
     columns = ("{task.description}", progress.BarColumn(), "{task.fields[shown]}", progress.TimeRemainingColumn())
     with progress.Progress(*columns, console=console) as shown:
+        tasks: dict[str, Any] = {}
 
-        def begin(what: str, total: int, /, *, is_bytes: bool = True) -> Tell:
-            task = shown.add_task(what, total=total, shown="")
+        def show(part: str, done: int, total: int) -> None:
+            if part not in tasks:
+                tasks[part] = shown.add_task(part, total=total, shown="")
+            is_files = part == "unpack"
+            words = f"{done:,} of {total:,} files" if is_files else f"{done / 1e6:,.0f} of {total / 1e6:,.0f} MB"
+            shown.update(tasks[part], completed=done, shown=words)
 
-            def tell(done: int) -> None:
-                words = f"{done / 1e6:,.0f} of {total / 1e6:,.0f} MB" if is_bytes else f"{done:,} of {total:,} files"
-                shown.update(task, completed=done, shown=words)
-
-            return tell
-
-        yield begin
-
-
-def _silent(what: str, total: int, /, *, is_bytes: bool = True) -> Tell:
-    return lambda done: None
+        yield show

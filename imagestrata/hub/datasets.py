@@ -143,10 +143,9 @@ class Datasets:
         path = Path(os.path.abspath(path))
         name = _name(path.name if name is None else name)
         source: Source = FolderSource(path) if path.is_dir() else FileSource(path)
-        with Connection(self._service) as connection, bars(progress) as tells:
-            tell = tells("push", source.length)
-            found = push(connection, source, name=name, path=path, create=create, tell=tell)
-        return PushedDataset(name=name, **{key: found[key] for key in PushedDataset.__slots__ if key in found})
+        with Connection(self._service) as connection, bars(progress) as show:
+            found = push(connection, source, name=name, path=path, create=create, show=show)
+        return PushedDataset(**{key: found[key] for key in PushedDataset.__slots__ if key in found})
 
     def restore(self, name: str, version: int) -> Dataset:
         """Make an older version the newest again, under a new number and without an upload.
@@ -206,8 +205,8 @@ class Datasets:
         if keep and version is not None:
             raise OptionError(f"Wanted keep or a version. Found: both, version {version}")
         folder = Path(os.path.abspath(to))
-        with Connection(self._service) as connection, bars(progress) as tells:
-            pull(connection, name, folder, version, tells, keep=keep)
+        with Connection(self._service) as connection, bars(progress) as show:
+            pull(connection, name, folder, version, show, keep=keep)
         return folder / name
 
     def pulled(self, name: str, to: StrPath = "/datasets") -> Dataset | None:

@@ -2,85 +2,51 @@
 
 import hashlib
 import os
-import re
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import IO, Any
 
 from urllib3.exceptions import HTTPError
 
-from imagestrata.hub.bar import Tell, Tells
+from imagestrata.hub.bar import Progress
 from imagestrata.hub.errors import DatasetError
 from imagestrata.hub.http import Connection, LostError, Response, Tries, words
 from imagestrata.hub.local_copy import LocalCopy, disk_errors
-from schemas.datasets import check_path
-from schemas.errors import SchemaError
+from imagestrata.hub.names import version_in
 
 _BLOCK = 1 << 20
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def pull(
-    connection: Connection, name: str, to: Path, version: int | None, tells: Tells, *, keep: bool = False
-) -> dict[str, Any]:
-    """Download a version to ``to/name`` and return its description. Raises as `Datasets.pull`."""
+    connection: Connection, name: str, to: Path, version: int | None, show: Progress, *, keep: bool = False
+) -> None:
+    """Download a version to ``to/name``. Raises as `Datasets.pull`."""
     copy = LocalCopy(to, name)
     with disk_errors(to, 0):
-        if keep and (now := copy.now()) is not None:
-            return now
-    wanted = _wanted(connection, name, version)
+        if keep and copy.now() is not None:
+            return
+    query = "" if version is None else f"?version={version}"
+    card = connection.ask("GET", f"/datasets/{name}/card{query}", keys=("versions", "card")).json
+    wanted = version_in(card, name, version, connection.service.url)
+    if wanted is None:
+        raise DatasetError(f"Wanted data of {name!r} at {connection.service.url}. Found: it is empty (push some)")
     size = int(wanted["bytes"])
     with disk_errors(to, size), copy.alone():
         now = copy.now()
         if _is_same(now, wanted) or (keep and now is not None):
             copy.sweep()
-            return {**wanted, **(now or {})}
+            return
         copy.sweep(besides=wanted["sha256"])
         partial = copy.partial(wanted["sha256"])
-        _download(connection, wanted, partial, tells("download", size))
+        _download(connection, wanted, partial, lambda done: show("download", done, size))
         data = copy.aside(wanted["version"], wanted["sha256"])
         if wanted["kind"] == "folder":
-            _unpack(partial, data, wanted["files"], tells("unpack", wanted["files"], is_bytes=False))
+            _unpack(partial, data, wanted["files"], lambda done: show("unpack", done, wanted["files"]))
         else:
             os.rename(partial, data / wanted["filename"])
         copy.switch(data, wanted)
         copy.sweep()
-    return wanted
-
-
-def _wanted(connection: Connection, name: str, number: int | None) -> dict[str, Any]:
-    """Get the description of a version from the service, without the name of its token."""
-    query = "" if number is None else f"?version={number}"
-    card = connection.ask("GET", f"/datasets/{name}/card{query}", keys=("versions", "card")).json
-    try:  # parts of local paths are checked
-        found = next((one for one in card["versions"] if number in (None, one["version"])), None)
-        if found is not None and ("/" in check_path(found["filename"]) or not _is_version(found)):
-            raise ValueError
-    except (SchemaError, ValueError, TypeError, AttributeError, LookupError):
-        raise DatasetError(
-            f"Wanted a version of {name!r} with its number, size, file's name and SHA-256. "
-            f"Found: {str(card['versions'])[:200]}"
-        ) from None
-    if found is None:
-        raise DatasetError(f"Wanted data of {name!r} at {connection.service.url}. Found: it is empty (push some)")
-    keys = ("version", "kind", "filename", "bytes", "sha256", "files", "created")
-    return {
-        "name": name,
-        **{key: found[key] for key in keys},
-        "images": card["card"].get("images"),
-        "num_classes": card["card"].get("num_classes"),
-        "url": connection.service.url,
-    }
-
-
-def _is_version(found: dict[str, Any]) -> bool:
-    counts = [found[key] for key in ("version", "bytes", "files")]
-    return (
-        all(type(count) is int and count >= 0 for count in counts)
-        and found["version"] >= 1
-        and found["kind"] in ("file", "folder")
-        and _SHA256.fullmatch(found["sha256"]) is not None
-    )
 
 
 def _is_same(now: dict[str, Any] | None, wanted: dict[str, Any]) -> bool:
@@ -88,7 +54,7 @@ def _is_same(now: dict[str, Any] | None, wanted: dict[str, Any]) -> bool:
     return now is not None and all(now.get(key) == wanted[key] for key in keys)
 
 
-def _download(connection: Connection, wanted: dict[str, Any], partial: Path, tell: Tell) -> None:
+def _download(connection: Connection, wanted: dict[str, Any], partial: Path, tell: Callable[[int], None]) -> None:
     """Download all bytes to a file and check them. A file with other bytes is removed."""
     size, made = wanted["bytes"], hashlib.sha256()
     buffer = memoryview(bytearray(_BLOCK))
@@ -157,7 +123,7 @@ def _write(file: Any, data: memoryview) -> None:
         data = data[file.write(data) :]
 
 
-def _unpack(tar: Path, data: Path, wanted: int, tell: Tell) -> None:
+def _unpack(tar: Path, data: Path, wanted: int, tell: Callable[[int], None]) -> None:
     """Unpack a tar of files and folders with current times. Raises `DatasetError`."""
     from formats import ArchiveError
     from formats.tar_index import entries

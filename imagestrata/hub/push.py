@@ -5,7 +5,7 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,10 @@ from filelock import FileLock
 
 from formats.durability import whole_file
 from formats.user_cache import our_cache
-from imagestrata.hub.bar import Tell
+from imagestrata.hub.bar import Progress
 from imagestrata.hub.errors import DatasetError
 from imagestrata.hub.http import TIMEOUT_SECONDS, Answer, Connection, LostError, Tries
-from imagestrata.hub.names import check_new
+from imagestrata.hub.names import check_new, version_in
 from imagestrata.hub.tar import Source
 
 _TUS = {"Tus-Resumable": "1.0.0"}
@@ -33,12 +33,18 @@ log = logging.getLogger(__name__)
 
 
 def push(
-    connection: Connection, source: Source, *, name: str, path: Path, create: bool | None, tell: Tell
+    connection: Connection, source: Source, *, name: str, path: Path, create: bool | None, show: Progress
 ) -> dict[str, Any]:
     """Send a source to a dataset, and return the description of the version, with ``is_new`` and ``is_created``. Raises
     `DatasetError`, `AccessError`, `UnreachableError`.
     """
-    with _record(connection.service.url, name, path, source) as record:
+
+    def tell(done: int) -> None:
+        show("push", done, source.length)
+
+    tell(0)
+    url = connection.service.url
+    with _record(url, name, path, source) as record:
         before, is_created = _newest(connection, name, create)
         digest = _Digest(source)
         known = [source.kind, source.length, source.filename or f"{name}.tar"]
@@ -49,11 +55,16 @@ def push(
             record.forget()  # the upload of a push that ended before the last response
             return {**before, "is_new": False, "is_created": False}
         number = _Push(connection, source, name, digest, record, tell).version()
-        found = _version(connection, name, number)
+        card = connection.ask("GET", f"/datasets/{name}/card?version={number}", keys=("versions", "card")).json
+        found = version_in(card, name, number, url)
+    if found is None:
+        raise DatasetError(
+            f"Wanted version {number} of {name!r}, which was pushed. Found: it was deleted in the meantime"
+        )
     if found["sha256"] != digest.whole():
         raise DatasetError(
             f"Wanted {name!r} with SHA-256 {digest.whole()}. Found: {found['sha256']}, as version {number} at "
-            f"{connection.service.url} (the data were damaged in transit: delete that version, and push again)"
+            f"{url} (the data were damaged in transit: delete that version, and push again)"
         )
     return {**found, "is_new": not before or number != before["version"], "is_created": is_created}
 
@@ -143,7 +154,13 @@ class _Push:
     """Sends a source to an upload."""
 
     def __init__(
-        self, connection: Connection, source: Source, name: str, digest: _Digest, record: _Record, tell: Tell
+        self,
+        connection: Connection,
+        source: Source,
+        name: str,
+        digest: _Digest,
+        record: _Record,
+        tell: Callable[[int], None],
     ) -> None:
         self._connection, self._source, self._name = connection, source, name
         self._digest, self._record, self._tell = digest, record, tell
@@ -258,7 +275,7 @@ def _newest(connection: Connection, name: str, create: bool | None) -> tuple[dic
     a token that may not push.
     """
     fine = (200,) if create is False else (200, 404)
-    answer = connection.ask("GET", f"/datasets/{name}/card", fine=fine, keys=("versions", "newest", "card"))
+    answer = connection.ask("GET", f"/datasets/{name}/card", fine=fine, keys=("versions", "card"))
     if answer.status == 404:
         if create is None:
             check_new(connection, name)
@@ -266,23 +283,7 @@ def _newest(connection: Connection, name: str, create: bool | None) -> tuple[dic
         return None, made.status == 201
     # Deletes nothing: no upload has this name. A token that may only read is refused here, even if nothing has changed.
     connection.ask("DELETE", f"/datasets/{name}/uploads/none", headers=_TUS, fine=(204, 404, 409))
-    newest = answer.json["newest"]
-    return {**newest, **_counts(answer.json["card"])} if newest else None, False
-
-
-def _version(connection: Connection, name: str, number: int) -> dict[str, Any]:
-    """The description of a version by the service."""
-    card = connection.ask("GET", f"/datasets/{name}/card?version={number}", keys=("versions", "card")).json
-    found = next((one for one in card["versions"] if one["version"] == number), None)
-    if found is None:
-        raise DatasetError(
-            f"Wanted version {number} of {name!r}, which was pushed. Found: it was deleted in the meantime"
-        )
-    return {**found, **_counts(card["card"])}
-
-
-def _counts(card: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: card.get(key) for key in ("images", "num_classes")}
+    return version_in(answer.json, name, None, connection.service.url), False
 
 
 def _number(answer: Answer, header: str) -> int:
