@@ -9,7 +9,8 @@ imagestrata restore my_dataset 3              make version 3 the newest again
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,13 @@ _URL = "http://127.0.0.1:8080"
 def list_datasets(argv: Sequence[str]) -> int:
     """List the datasets of a service."""
     parser = _parser("list", "List the datasets of a service: name, version, kind, files, bytes, images, time.")
-    return _run(parser, parser.parse_args(argv), _list)
+    with _service(parser, argv) as (service, _):
+        for one in service.list():
+            told = (one.name, one.version, one.kind, one.files, one.bytes, one.images, one.created)
+            _say("\t".join("-" if value is None else str(value) for value in told))
+            if one.problem:
+                sys.stderr.write(f"warning: {one.problem}\n")
+    return 0
 
 
 def push(argv: Sequence[str]) -> int:
@@ -40,7 +47,12 @@ def push(argv: Sequence[str]) -> int:
         action=argparse.BooleanOptionalAction,
         help="create the dataset if it does not exist (default: create it, unless its name is similar to another one)",
     )
-    return _run(parser, parser.parse_args(argv), _push)
+    with _service(parser, argv) as (service, args):
+        found = service.push(args.path, args.name, create=args.create)
+        more = ", a new dataset" if found.is_created else "" if found.is_new else ", unchanged"
+        address = f"{args.url}/datasets/{found.name}"
+        _say(f"{found.name} version {found.version}: {_contents(found)} at {address}{more}")
+    return 0
 
 
 def pull(argv: Sequence[str]) -> int:
@@ -58,7 +70,12 @@ def pull(argv: Sequence[str]) -> int:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--version", type=int, metavar="N", help="version to pull (default: the newest)")
     which.add_argument("--keep", action="store_true", help="do nothing if any version is there already")
-    return _run(parser, parser.parse_args(argv), _pull)
+    with _service(parser, argv) as (service, args):
+        folder = service.pull(args.name, args.to, args.version, keep=args.keep)
+        found = service.pulled(args.name, args.to)
+        if found is not None:  # otherwise it was removed in the meantime
+            _say(f"{found.name} version {found.version}: {_contents(found)} at {folder}")
+    return 0
 
 
 def restore(argv: Sequence[str]) -> int:
@@ -66,29 +83,11 @@ def restore(argv: Sequence[str]) -> int:
     parser = _parser("restore", "Make an older version of a dataset the newest again, without an upload.")
     parser.add_argument("name", metavar="NAME", help="name of the dataset")
     parser.add_argument("version", type=int, metavar="N", help="version to make the newest")
-    return _run(parser, parser.parse_args(argv), _restore)
-
-
-def _list(service: "Datasets", args: argparse.Namespace) -> None:
-    for one in service.list():
-        told = (one.name, one.version, one.kind, one.files, one.bytes, one.images, one.created)
-        _say("\t".join("-" if value is None else str(value) for value in told))
-        if one.problem:
-            sys.stderr.write(f"warning: {one.problem}\n")
-
-
-def _push(service: "Datasets", args: argparse.Namespace) -> None:
-    found = service.push(args.path, args.name, create=args.create)
-    more = ", a new dataset" if found.is_created else "" if found.is_new else ", unchanged"
-    address = f"{args.url}/datasets/{found.name}"
-    _say(f"{found.name} version {found.version}: {_contents(found)} at {address}{more}")
-
-
-def _pull(service: "Datasets", args: argparse.Namespace) -> None:
-    folder = service.pull(args.name, args.to, args.version, keep=args.keep)
-    found = service.pulled(args.name, args.to)
-    if found is not None:  # otherwise it was removed in the meantime
-        _say(f"{found.name} version {found.version}: {_contents(found)} at {folder}")
+    with _service(parser, argv) as (service, args):
+        found = service.restore(args.name, args.version)
+        of = f"the bytes of version {args.version}, {counted(found.bytes, 'byte')}"
+        _say(f"{found.name} version {found.version}: {of}")
+    return 0
 
 
 def _contents(found: "Dataset | PushedDataset") -> str:
@@ -102,22 +101,17 @@ def _contents(found: "Dataset | PushedDataset") -> str:
     return ", ".join(counted(number, *names) for names, number in counts.items() if number is not None)
 
 
-def _restore(service: "Datasets", args: argparse.Namespace) -> None:
-    found = service.restore(args.name, args.version)
-    _say(f"{found.name} version {found.version}: the bytes of version {args.version}, {counted(found.bytes, 'byte')}")
-
-
-def _run(
-    parser: argparse.ArgumentParser, args: argparse.Namespace, command: Callable[["Datasets", argparse.Namespace], None]
-) -> int:
+@contextmanager
+def _service(parser: Parser, argv: Sequence[str]) -> Iterator[tuple["Datasets", argparse.Namespace]]:
+    """Yield the service of a command line, and the arguments. Options that the client refuses are wrong arguments."""
+    args = parser.parse_args(argv)
     from imagestrata import hub  # imported when a command needs it
 
     args.url = args.url.rstrip("/")
     try:
-        command(hub.connect(args.url, args.token_file), args)
+        yield hub.connect(args.url, args.token_file), args
     except hub.OptionError as error:
         parser.error(str(error))
-    return 0
 
 
 def _say(line: str) -> None:

@@ -57,6 +57,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import get_args
 from urllib.parse import urlsplit
@@ -77,22 +78,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         job = read_job(path)
         if args.render:
-            options = RenderOptions(
-                kind=args.kind,
-                url=args.url,
-                pull_image=args.pull_image,
-                token_secret=args.token_secret,
-                volume_claim=args.volume_claim,
-                volume_size=args.volume_size,
-                storage_class=args.storage_class,
-                max_restarts=args.max_restarts,
-            )
+            options = RenderOptions(**{one.name: getattr(args, one.name) for one in fields(RenderOptions)})
             try:
                 sys.stdout.write(rendered(job, options))
             except JobError as error:
                 raise JobFileError([f"{path.name}: {error}"]) from error
             return 0
-        limits = RunOptions(url=args.url, prefix=args.prefix, timeout=args.timeout, max_restarts=args.max_restarts)
+        limits = RunOptions(**{one.name: getattr(args, one.name) for one in fields(RunOptions)})
         return run_job(job, path, limits, _tell)
     except JobFileError as error:
         sys.stderr.write("\n".join(error.problems) + "\n")
