@@ -24,9 +24,6 @@ class Admission:
         self._app, self._access, self._hosts = app, access, hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
         try:
             await self._check(scope)
         except ServiceError as error:

@@ -141,7 +141,7 @@ class EarlyAnswers:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not _has_body(Headers(scope=scope)):
+        if not _has_body(Headers(scope=scope)):
             await self._app(scope, receive, send)
             return
         is_whole = False

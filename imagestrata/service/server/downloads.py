@@ -1,9 +1,11 @@
 """Responses with content: whole, ranges, or 304; folders as tar or zip."""
 
+import io
 import re
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from starlette.concurrency import run_in_threadpool
@@ -131,28 +133,17 @@ class _Bytes(Response):
             self._blob.close()
 
 
-class _Pipe:
+class _Pipe(io.RawIOBase):
     """The output of a zip writer. What was written can be taken at any time."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
-        self._place = 0
         self.held = 0
 
-    def write(self, data: bytes, /) -> int:
+    def write(self, data: Any, /) -> int:
         self._parts.append(bytes(data))
-        self._place += len(data)
-        self.held += len(data)
-        return len(data)
-
-    def tell(self) -> int:
-        return self._place
-
-    def flush(self) -> None:
-        """Do nothing: nothing is buffered elsewhere."""
-
-    def close(self) -> None:
-        """Do nothing: the bytes stay until they are taken."""
+        self.held += len(self._parts[-1])
+        return len(self._parts[-1])
 
     def taken(self) -> bytes:
         data = b"".join(self._parts)

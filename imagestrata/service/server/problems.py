@@ -45,9 +45,6 @@ class Watched:
         self._app, self._metrics = app, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
         headers = Headers(scope=scope)
         given = headers.get("x-request-id", "")
         name = given if _NAME.fullmatch(given) else secrets.token_hex(8)

@@ -44,6 +44,7 @@ def config_of(app: ASGIApp, limits: Limits) -> uvicorn.Config:
         http=within(limits),
         backlog=_BACKLOG,
         loop="asyncio",
+        ws="none",  # with `lifespan` off, the middleware is called for HTTP only
         lifespan="off",
         access_log=False,
         log_config=None,

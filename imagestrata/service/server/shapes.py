@@ -9,11 +9,8 @@ from imagestrata.service.errors import RequestError
 from schemas.datasets import NAME_PATTERN, DatasetVersion, check_name
 from schemas.errors import SchemaError
 
-_NAME_SCHEMA = {
-    "minLength": 1,
-    "maxLength": 100,
-    "pattern": NAME_PATTERN,
-}  # for the OpenAPI document; `name_of` checks it
+# For the OpenAPI document; `name_of` checks it.
+_NAME_SCHEMA = {"minLength": 1, "maxLength": 100, "pattern": NAME_PATTERN}
 DatasetName = Annotated[str, Field(examples=["my_dataset"], json_schema_extra=_NAME_SCHEMA)]
 
 BINARY = {"schema": {"type": "string", "format": "binary", "minLength": 1}}
@@ -180,16 +177,8 @@ def summary_of(description: str) -> str | None:
 
 def version_shape(version: DatasetVersion) -> VersionShape:
     """Return a version as JSON."""
-    return VersionShape(
-        version=version.number,
-        kind=version.kind,
-        filename=version.filename,
-        bytes=version.bytes,
-        sha256=version.sha256,
-        files=version.files,
-        created=version.created,
-        by=version.by,
-    )
+    told = {name: getattr(version, name) for name in VersionShape.model_fields if name != "version"}
+    return VersionShape(version=version.number, **told)
 
 
 def published(name: str, version: DatasetVersion) -> PublishedShape:

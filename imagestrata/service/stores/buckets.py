@@ -21,7 +21,7 @@ import mmap
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
@@ -74,8 +74,8 @@ class BucketStore(Store):
     def numbers(self, name: str) -> list[int]:
         keys = (key.removesuffix(".json") for key in self._storage.names(f"datasets/{name}/versions"))
         found = sorted(int(key) for key in keys if key.isascii() and key.isdecimal())
-        if not found and not self._storage.exists(f"names/{name}"):
-            raise no_dataset(name)
+        if not found:
+            self._check(name)
         return found
 
     def blob(self, name: str, version: DatasetVersion) -> Blob:
@@ -109,14 +109,12 @@ class BucketStore(Store):
         if name in self._described:
             with suppress(FileNotFoundError):
                 return self._storage.read_text(f"descriptions/{name}")
-        if not self._storage.exists(f"names/{name}"):
-            raise no_dataset(name)
+        self._check(name)
         return ""
 
     def describe(self, name: str, text: str) -> None:
         with self._lock:
-            if not self._storage.exists(f"names/{name}"):
-                raise no_dataset(name)
+            self._check(name)
             if text:
                 self._described.add(name)
                 self._storage.write_bytes(f"descriptions/{name}", text.encode())
@@ -124,10 +122,14 @@ class BucketStore(Store):
                 self._storage.remove_files([f"descriptions/{name}"])
                 self._described.discard(name)
 
+    def _check(self, name: str) -> None:
+        if not self._storage.exists(f"names/{name}"):
+            raise no_dataset(name)
+
     def _location(self, name: str, version: DatasetVersion) -> str:
         return version.sha256
 
-    def _share(self, name: str, version: DatasetVersion, staged: Path, reserve: Callable[[int], None]) -> None:
+    def _share(self, name: str, version: DatasetVersion, staged: Path) -> None:
         """Do nothing: versions with equal bytes share one object."""
 
     def _content(self, name: str, sha256: str) -> str:

@@ -17,7 +17,6 @@ import errno
 import os
 import secrets
 import shutil
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -118,7 +117,7 @@ class FolderStore(Store):
         except FileNotFoundError:  # another thread removed it
             return f"version {version.number}"
 
-    def _share(self, name: str, version: DatasetVersion, staged: Path, reserve: Callable[[int], None]) -> None:
+    def _share(self, name: str, version: DatasetVersion, staged: Path) -> None:
         source = self._folder(name, version.number)
         try:
             for file in (DATA, INDEX) if version.kind == "folder" else (DATA,):
@@ -127,7 +126,7 @@ class FolderStore(Store):
                 except OSError as error:
                     if isinstance(error, FileNotFoundError):
                         raise
-                    reserve((source / file).stat().st_size)  # a file system without hard links
+                    self.room.take(staged, (source / file).stat().st_size)  # a file system without hard links
                     with full_disk_errors():
                         shutil.copyfile(source / file, staged / file)
         except FileNotFoundError:

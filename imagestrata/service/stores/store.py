@@ -87,9 +87,9 @@ class Store(ABC):
         """The location of a version's bytes. Versions that share bytes have the same location."""
 
     @abstractmethod
-    def _share(self, name: str, version: DatasetVersion, staged: Path, reserve: Callable[[int], None]) -> None:
-        """Prepare the bytes of a version for another version. ``reserve`` is called before bytes are copied. Raises
-        `NotThereError`, and what ``reserve`` raises.
+    def _share(self, name: str, version: DatasetVersion, staged: Path) -> None:
+        """Prepare the bytes of a version for another version. Raises `NotThereError`, and `FullError` if they must be
+        copied.
         """
 
     @abstractmethod
@@ -169,10 +169,6 @@ class Store(ABC):
                 f"version, upgrade the service, or delete this one: DELETE /datasets/{name}?version={number}"
             ) from error
 
-    def check(self, name: str, conditions: Conditions) -> None:
-        """Raise what a publication would raise now: `NotThereError`, `ConditionError` or `UnreadableError`."""
-        self._now(name, conditions)
-
     def publish(
         self,
         name: str,
@@ -190,7 +186,7 @@ class Store(ABC):
         try:
             self._prepare(name, staged, version)
             with self._lock:
-                now = self._now(name, conditions)
+                now = self.check(name, conditions)
                 if source is not None and self._whole(name, source) is None:
                     raise NotThereError(f"Wanted version {source} of {name!r}. Found: it was deleted")
                 if now is not None and _content(now) == _content(version):
@@ -204,21 +200,13 @@ class Store(ABC):
             self._settle(name, version)
 
     def restore(
-        self,
-        name: str,
-        number: int,
-        staged: Path,
-        conditions: Conditions,
-        *,
-        by: str | None,
-        reserve: Callable[[int], None],
+        self, name: str, number: int, staged: Path, conditions: Conditions, *, by: str | None
     ) -> DatasetVersion:
-        """Publish an older version again, under a new number; its bytes are shared if possible, otherwise ``reserve``
-        is called before they are copied to the empty folder ``staged``. Raises `NotThereError`, `ConditionError`, and
-        what ``reserve`` raises.
+        """Publish an older version again, under a new number; its bytes are shared if possible, otherwise copied to the
+        empty folder ``staged``. Raises `NotThereError`, `ConditionError`, `FullError`.
         """
         found = self.version(name, number)
-        self._share(name, found, staged, reserve)
+        self._share(name, found, staged)
         version = replace(found, created=created(), by=by)
         return self.publish(name, staged, version, conditions, source=number)
 
@@ -227,7 +215,7 @@ class Store(ABC):
         `ConditionError`, and `ConflictError` if another version cannot be read, because both may share bytes.
         """
         with self._lock:
-            self._now(name, conditions)
+            self.check(name, conditions)
             if number is None:
                 self._hide(name, None, 1)
             else:
@@ -246,8 +234,10 @@ class Store(ABC):
         for error in self.unreadable(name).values():
             raise ConflictError(f"Wanted to delete version {number} of {name!r}. {error.detail}")
 
-    def _now(self, name: str, conditions: Conditions) -> DatasetVersion | None:
-        """Check conditions on the newest version and return it; None if it is unreadable and there are none."""
+    def check(self, name: str, conditions: Conditions) -> DatasetVersion | None:
+        """Check conditions on the newest version and return it; None if it is unreadable and there are none. Raises
+        what a publication would raise now: `NotThereError`, `ConditionError` or `UnreadableError`.
+        """
         try:
             now = self.newest(name)
         except UnreadableError:

@@ -46,7 +46,7 @@ class Tus:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not _ADDRESS.fullmatch(scope["path"]):
+        if not _ADDRESS.fullmatch(scope["path"]):
             await self._app(scope, receive, send)
             return
 

@@ -79,10 +79,9 @@ class Uploads:
     def restore(self, name: str, number: int, conditions: Conditions, *, by: str | None) -> DatasetVersion:
         """Publish an older version again, under a new number. Raises `ServiceError`."""
         staged = self._store.staging.new()
-        reserve = partial(self._room.take, staged)
         try:
             with full_disk_errors():
-                return self._store.restore(name, number, staged, conditions, by=by, reserve=reserve)
+                return self._store.restore(name, number, staged, conditions, by=by)
         finally:
             self._forget(staged)
 
