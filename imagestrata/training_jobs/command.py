@@ -66,7 +66,8 @@ from formats.command_line import Parser, command, size
 from imagestrata.training_jobs.errors import JobError, JobFileError
 from imagestrata.training_jobs.job import read_job
 from imagestrata.training_jobs.kubernetes_names import check_image, check_object_name, check_size
-from imagestrata.training_jobs.manifests import Kind, RenderOptions, rendered
+from imagestrata.training_jobs.kubernetes_pods import Kind, RenderOptions
+from imagestrata.training_jobs.manifests import rendered
 from imagestrata.training_jobs.runner import RunOptions, run_job
 
 

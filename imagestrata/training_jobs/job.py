@@ -38,7 +38,7 @@ topologySpreadConstraints volumes workloadRef
 CONTAINER_FIELDS, POD_FIELDS = frozenset(_OF_CONTAINERS.split()), frozenset(_OF_PODS.split())
 _PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 _JOB_NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,48}[a-z0-9])?")
-_LETTERS = "lower-case letters, digits and '-' between them"
+_JOB_NAME_WORDS = "metadata.name, 1 to 50 lower-case letters, digits and '-' between them, the first a letter"
 _VARIABLE = re.compile(r"[A-Za-z_.-][A-Za-z0-9_.-]*")
 
 
@@ -98,10 +98,7 @@ def read_job(path: Path) -> TrainingJob:
         if "annotations" in fields:
             check_annotations(document, fields["annotations"], f"annotations of {what}")
     job = TrainingJob(
-        name=_text(
-            document, metadata, "name", _like(_JOB_NAME, f"metadata.name, 1 to 50 {_LETTERS}, the first a letter")
-        )
-        or "",
+        name=_text(document, metadata, "name", _wanted(_JOB_NAME_WORDS, _JOB_NAME.fullmatch)) or "",
         namespace=_text(document, metadata, "namespace", lambda found: check_label(found, "metadata.namespace")),
         labels=_texts_by_name(document, metadata, "labels"),
         annotations=_texts_by_name(document, metadata, "annotations"),
@@ -173,7 +170,7 @@ def _env(document: Document, fields: Fields) -> Mapping[str, str]:
     made: dict[str, str] = {}
     for node in document.items(fields["env"], "env") if "env" in fields else ():
         variable = document.fields(node, "a variable of env", ("name", "value", "valueFrom"), ("name",))
-        name = _text(document, variable, "name", _like(_VARIABLE, "a variable, letters, digits and '_.-'"))
+        name = _text(document, variable, "name", _wanted("a variable, letters, digits and '_.-'", _VARIABLE.fullmatch))
         if "value" in variable and "valueFrom" in variable:
             document.tell(node, f"Wanted value or valueFrom of {name}. Found: both")
         value = _text(document, variable, "value") if "valueFrom" not in variable else None
@@ -203,17 +200,13 @@ def _both(*names: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _one_of(what: str, values: tuple[str, ...]) -> Callable[[str], None]:
+    return _wanted(f"{what}: {' or '.join(values)}", values.__contains__)
+
+
+def _wanted(what: str, is_right: Callable[[str], object]) -> Callable[[str], None]:
     def check(found: str) -> None:
-        if found not in values:
-            raise ValueError(f"Wanted {what}: {' or '.join(values)}. Found: {found!r}")
-
-    return check
-
-
-def _like(pattern: re.Pattern[str], wanted: str) -> Callable[[str], None]:
-    def check(found: str) -> None:
-        if not pattern.fullmatch(found):
-            raise ValueError(f"Wanted {wanted}. Found: {found[:80]!r}")
+        if not is_right(found):
+            raise ValueError(f"Wanted {what}. Found: {found[:80]!r}")
 
     return check
 

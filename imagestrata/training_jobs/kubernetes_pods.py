@@ -1,12 +1,15 @@
 """The pods of a rendered job: one pulls the dataset, the others train and read it at /datasets."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from posixpath import normpath
-from typing import Any
+from typing import Any, Literal
 
 from imagestrata.training_jobs.datasets import PREFIX, TOKEN
 from imagestrata.training_jobs.errors import JobError
 from imagestrata.training_jobs.job import Container, TrainingJob
+
+Kind = Literal["TrainJob", "PyTorchJob"]
 
 _VOLUME, _SHARED_MEMORY = "imagestrata-datasets", "imagestrata-shm"
 _PULL = "imagestrata-pull"
@@ -20,6 +23,20 @@ _OF_THE_PULL = (
     "automountServiceAccountToken", "dnsConfig", "dnsPolicy", "hostAliases", "hostNetwork", "imagePullSecrets",
     "nodeSelector", "priorityClassName", "schedulerName", "securityContext", "serviceAccountName", "tolerations",
 )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenderOptions:
+    """Options of rendering: the service, the image that pulls, and the shared volume."""
+
+    kind: Kind = "TrainJob"
+    url: str | None = None
+    pull_image: str = "imagestrata"
+    token_secret: str = "imagestrata"
+    volume_claim: str | None = None
+    volume_size: str = "100Gi"
+    storage_class: str | None = None
+    max_restarts: int = 3
 
 
 def processes(job: TrainingJob) -> int:
@@ -56,14 +73,14 @@ def pull_pod(job: TrainingJob, *, claim: str, pull: Mapping[str, Any]) -> dict[s
     return {"restartPolicy": "OnFailure", "containers": [pull], "volumes": [_dataset_volume(claim)], **shared}
 
 
-def pull_container(job: TrainingJob, *, image: str, url: str, secret: str, keep: bool) -> dict[str, Any]:
-    """Return the container that pulls. With ``keep``, an existing version is not replaced."""
-    token = {"name": secret, "key": "token", "optional": True}
-    command = ["imagestrata", "pull", job.dataset, str(PREFIX), "--url", url]
+def pull_container(job: TrainingJob, options: RenderOptions) -> dict[str, Any]:
+    """Return the container that pulls. Pods of a PyTorchJob keep what the first of them pulled."""
+    token = {"name": options.token_secret, "key": "token", "optional": True}
+    keep = ["--keep"] if options.kind == "PyTorchJob" else []
     return {
         "name": _PULL,
-        "image": image,
-        "command": [*command, "--keep"] if keep else command,
+        "image": options.pull_image,
+        "command": ["imagestrata", "pull", job.dataset, str(PREFIX), "--url", options.url, *keep],
         "env": [{"name": TOKEN, "valueFrom": {"secretKeyRef": token}}],
         "volumeMounts": [{"name": _VOLUME, "mountPath": str(PREFIX)}],
     }

@@ -3,17 +3,14 @@
 All pods of a job share one volume. The manifest has a claim for it, unless the name of an existing claim is given.
 """
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import yaml
 
 from imagestrata.training_jobs.errors import JobError
 from imagestrata.training_jobs.job import TrainingJob
-from imagestrata.training_jobs.kubernetes_pods import processes, pull_container, pull_pod, training_pod
+from imagestrata.training_jobs.kubernetes_pods import RenderOptions, processes, pull_container, pull_pod, training_pod
 from imagestrata.training_jobs.torchrun import arguments, starter
-
-Kind = Literal["TrainJob", "PyTorchJob"]
 
 _TRAINER = "trainer.kubeflow.org"
 _RESTARTS = {"TrainJob": ("OnFailure", "Never"), "PyTorchJob": ("Always", "OnFailure", "Never")}
@@ -21,20 +18,6 @@ _RESTARTS = {"TrainJob": ("OnFailure", "Never"), "PyTorchJob": ("Always", "OnFai
 _RESERVED = ("PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT")
 # The longest name of a pod of a TrainJob is NAME-node-0-INDEX-abcde, and it is used as a label.
 _MOST_POD_NAME = 63
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RenderOptions:
-    """Options of rendering: the service, the image that pulls, and the shared volume."""
-
-    kind: Kind = "TrainJob"
-    url: str | None = None
-    pull_image: str = "imagestrata"
-    token_secret: str = "imagestrata"
-    volume_claim: str | None = None
-    volume_size: str = "100Gi"
-    storage_class: str | None = None
-    max_restarts: int = 3
 
 
 def rendered(job: TrainingJob, options: RenderOptions) -> str:
@@ -118,7 +101,7 @@ def _training_runtime(job: TrainingJob, options: RenderOptions, claim: str) -> d
     }
     steps = [node]
     if options.url:
-        pulling = pull_pod(job, claim=claim, pull=_pull(job, options, options.url))
+        pulling = pull_pod(job, claim=claim, pull=pull_container(job, options))
         spec = {"backoffLimit": options.max_restarts, "template": _template(job, pulling)}
         steps.insert(0, {"name": "pull", "template": {"spec": spec}})
     return {
@@ -147,7 +130,7 @@ def _train_job(job: TrainingJob) -> dict[str, Any]:
 def _pytorch_job(job: TrainingJob, options: RenderOptions, claim: str) -> dict[str, Any]:
     # The operator looks for a container named pytorch, and sets the variables for the rendezvous of torchrun.
     command = job.containers[0].command
-    before = [_pull(job, options, options.url)] if options.url else []
+    before = [pull_container(job, options)] if options.url else []
     pod = training_pod(
         job, claim=claim, main="pytorch", command=[*starter(command), *arguments(command)], before=before
     )
@@ -173,12 +156,6 @@ def _pytorch_job(job: TrainingJob, options: RenderOptions, claim: str) -> dict[s
             },
         },
     }
-
-
-def _pull(job: TrainingJob, options: RenderOptions, url: str) -> dict[str, Any]:
-    """Return the container that pulls. Pods of a PyTorchJob keep what the first of them pulled."""
-    keep = options.kind == "PyTorchJob"
-    return pull_container(job, image=options.pull_image, url=url, secret=options.token_secret, keep=keep)
 
 
 def _template(job: TrainingJob, spec: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,8 @@ import yaml
 from imagestrata.training_jobs.command import main
 from imagestrata.training_jobs.errors import JobError
 from imagestrata.training_jobs.job import CONTAINER_FIELDS, POD_FIELDS
-from imagestrata.training_jobs.manifests import Kind, RenderOptions, documents, rendered
+from imagestrata.training_jobs.kubernetes_pods import Kind, RenderOptions
+from imagestrata.training_jobs.manifests import documents, rendered
 from tests.support.training_jobs import GOOD, read
 
 URL = "http://datasets:8080"
