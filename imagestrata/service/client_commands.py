@@ -40,13 +40,11 @@ def push(argv: Sequence[str]) -> int:
     parser = _parser(
         "push", "Publish a folder or a file as the newest version of a dataset. An interrupted push resumes."
     )
-    parser.add_argument("path", type=Path, metavar="PATH", help="folder or file")
-    parser.add_argument("--name", help="name of the dataset (default: the name of the folder or file)")
-    parser.add_argument(
-        "--create",
-        action=argparse.BooleanOptionalAction,
-        help="create the dataset if it does not exist (default: create it, unless its name is similar to another one)",
-    )
+    add = parser.add_argument
+    add("path", type=Path, metavar="PATH", help="folder or file")
+    add("--name", help="name of the dataset (default: the name of the folder or file)")
+    add("--create", action=argparse.BooleanOptionalAction, help="create the dataset if it does not exist (default: "
+        "create it, unless its name is similar to another one)")  # fmt: skip
     with _service(parser, argv) as (service, args):
         found = service.push(args.path, args.name, create=args.create)
         more = ", a new dataset" if found.is_created else "" if found.is_new else ", unchanged"
@@ -58,15 +56,10 @@ def push(argv: Sequence[str]) -> int:
 def pull(argv: Sequence[str]) -> int:
     """Pull a dataset."""
     parser = _parser("pull", "Download a dataset to TO/NAME. An interrupted pull resumes.")
-    parser.add_argument("name", metavar="NAME", help="name of the dataset")
-    parser.add_argument(
-        "to",
-        type=Path,
-        metavar="TO",
-        nargs="?",
-        default=Path("/datasets"),
-        help="folder (default: /datasets, where jobs look)",
-    )
+    add = parser.add_argument
+    add("name", metavar="NAME", help="name of the dataset")
+    add("to", type=Path, metavar="TO", nargs="?", default=Path("/datasets"),
+        help="folder (default: /datasets, where jobs look)")  # fmt: skip
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--version", type=int, metavar="N", help="version to pull (default: the newest)")
     which.add_argument("--keep", action="store_true", help="do nothing if any version is there already")
@@ -121,12 +114,8 @@ def _say(line: str) -> None:
 
 def _parser(command: str, text: str) -> Parser:
     parser = Parser(f"imagestrata {command}", manual=text)
-    parser.add_argument(
-        "--url",
-        default=os.environ.get("IMAGESTRATA_URL") or _URL,
-        help=f"address of the service (default: $IMAGESTRATA_URL, else {_URL})",
-    )
-    parser.add_argument(
-        "--token-file", type=token_file, metavar="FILE", help="file with the token (default: $IMAGESTRATA_TOKEN)"
-    )
+    add = parser.add_argument
+    add("--url", default=os.environ.get("IMAGESTRATA_URL") or _URL,
+        help=f"address of the service (default: $IMAGESTRATA_URL, else {_URL})")  # fmt: skip
+    add("--token-file", type=token_file, metavar="FILE", help="file with the token (default: $IMAGESTRATA_TOKEN)")
     return parser

@@ -63,37 +63,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 def serve(argv: Sequence[str]) -> int:
     """Serve until the process is stopped."""
     parser = Parser("imagestrata serve", manual=f"{__doc__}\n{sizes.HELP}.\n")
-    parser.add_argument(
-        "--root", required=True, type=_root, metavar="DIR", help="folder of the datasets, or s3://bucket/prefix"
-    )
-    parser.add_argument(
-        "--spool", metavar="DIR", help="folder for uploads on their way to a bucket (default: below ~/.cache)"
-    )
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
-    parser.add_argument("--port", type=int, default=8080, help="port to listen on; 0 picks a free one (default: 8080)")
-    parser.add_argument(
-        "--host-name",
-        action="append",
-        default=[],
-        type=_host_name,
-        metavar="NAME",
-        help="another name of this server, for example behind a proxy; other hosts are refused (repeatable)",
-    )
-    parser.add_argument(
-        "--proxy",
-        action="append",
-        default=[],
-        type=_proxy,
-        metavar="ADDRESS",
-        help="address or network of a proxy; only its X-Forwarded-For and -Proto are trusted (repeatable)",
-    )
-    parser.add_argument("--insecure", action="store_true", help="serve without tokens, also to other machines")
-    parser.add_argument(
-        "--max-upload", type=size, metavar="SIZE", help="the largest upload, such as 500M or 2T (default: no limit)"
-    )
-    parser.add_argument(
-        "--quota", type=size, metavar="SIZE", help="limit for all versions together (default: no limit)"
-    )
+    add = parser.add_argument
+    add("--root", required=True, type=_root, metavar="DIR", help="folder of the datasets, or s3://bucket/prefix")
+    add("--spool", metavar="DIR", help="folder for uploads on their way to a bucket (default: below ~/.cache)")
+    add("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
+    add("--port", type=int, default=8080, help="port to listen on; 0 picks a free one (default: 8080)")
+    add("--host-name", action="append", default=[], type=_host_name, metavar="NAME", help="another name of this "
+        "server, for example behind a proxy; other hosts are refused (repeatable)")  # fmt: skip
+    add("--proxy", action="append", default=[], type=_proxy, metavar="ADDRESS", help="address or network of a proxy; "
+        "only its X-Forwarded-For and -Proto are trusted (repeatable)")  # fmt: skip
+    add("--insecure", action="store_true", help="serve without tokens, also to other machines")
+    add("--max-upload", type=size, metavar="SIZE", help="the largest upload, such as 500M or 2T (default: no limit)")
+    add("--quota", type=size, metavar="SIZE", help="limit for all versions together (default: no limit)")
     args = parser.parse_args(argv)
     if not 0 <= args.port <= 65535:
         parser.error(f"wanted a port from 0 to 65535. Found: {args.port}")
@@ -123,23 +104,14 @@ def token(argv: Sequence[str]) -> int:
     """Create, list and revoke tokens."""
     manual = "Create, list and revoke the tokens of a service. Only their hashes are stored."
     parser = Parser("imagestrata token", manual=manual)
-    parser.add_argument("do", choices=("create", "list", "revoke"))
-    parser.add_argument(
-        "--root",
-        required=True,
-        type=_root,
-        metavar="DIR",
-        help="folder or bucket prefix of the service; 'create' makes a folder that does not exist",
-    )
-    parser.add_argument("--name", help="name of the token")
-    scope = "what the token permits; write includes read (default: read)"
-    parser.add_argument("--scope", choices=SCOPES, default="read", help=scope)
-    parser.add_argument(
-        "--token-file",
-        type=Path,
-        metavar="FILE",
-        help="with create: read the token from this file instead of making one; a second run changes nothing",
-    )
+    add = parser.add_argument
+    add("do", choices=("create", "list", "revoke"))
+    add("--root", required=True, type=_root, metavar="DIR",
+        help="folder or bucket prefix of the service; 'create' makes a folder that does not exist")  # fmt: skip
+    add("--name", help="name of the token")
+    add("--scope", choices=SCOPES, default="read", help="what the token permits; write includes read (default: read)")
+    add("--token-file", type=Path, metavar="FILE", help="with create: read the token from this file instead of making "
+        "one; a second run changes nothing")  # fmt: skip
     args = parser.parse_args(argv)
     if args.token_file and args.do != "create":
         parser.error(f"wanted --token-file with 'create'. Found: it with {args.do!r}")

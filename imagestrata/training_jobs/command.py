@@ -99,68 +99,31 @@ def _tell(line: str) -> None:
 
 def _parser() -> Parser:
     parser = Parser("imagestrata run", manual=__doc__)
-    parser.add_argument("job", type=_file, metavar="job.yaml", help="the job file")
+    add = parser.add_argument
+    add("job", type=_file, metavar="job.yaml", help="the job file")
     url = os.environ.get("IMAGESTRATA_URL") or None
-    parser.add_argument(
-        "--url", type=_url, default=url, help="the service that has the dataset (default: $IMAGESTRATA_URL)"
-    )
-    parser.add_argument(
-        "--max-restarts",
-        type=_count,
-        default=3,
-        metavar="N",
-        help="restarts of a failing command, and replacements of each pod on average (default: 3)",
-    )
-    here = parser.add_argument_group("here")
-    here.add_argument(
-        "--prefix",
-        type=Path,
-        metavar="DIR",
-        help="the folder of datasets (default: /datasets if it is writable, else below ~/.cache)",
-    )
-    here.add_argument(
-        "--timeout", type=_seconds, metavar="SECONDS", help="end the job after this time (default: no limit)"
-    )
-    _add_render_options(parser.add_argument_group("for Kubernetes"))
+    add("--url", type=_url, default=url, help="the service that has the dataset (default: $IMAGESTRATA_URL)")
+    add("--max-restarts", type=_count, default=3, metavar="N",
+        help="restarts of a failing command, and replacements of each pod on average (default: 3)")  # fmt: skip
+    add = parser.add_argument_group("here").add_argument
+    add("--prefix", type=Path, metavar="DIR",
+        help="the folder of datasets (default: /datasets if it is writable, else below ~/.cache)")  # fmt: skip
+    add("--timeout", type=_seconds, metavar="SECONDS", help="end the job after this time (default: no limit)")
+    add = parser.add_argument_group("for Kubernetes").add_argument
+    add("--render", action="store_true", help="print the manifest instead of running the job")
+    add("--kind", choices=get_args(Kind), default="TrainJob", help="what to print (default: TrainJob)")
+    add("--pull-image", type=_checked(check_image, "an image"), default="imagestrata", metavar="IMAGE",
+        help="image that pulls, with this package and its extra service (default: imagestrata)")  # fmt: skip
+    add("--token-secret", type=_checked(check_object_name, "the name of a Secret"), default="imagestrata",
+        metavar="NAME", help="Secret with the token of the service in its key 'token' "
+        "(default: imagestrata)")  # fmt: skip
+    add("--volume-claim", type=_checked(check_object_name, "the name of a claim"), metavar="NAME", help="existing "
+        "claim: TrainJobs pull to it; without --url it must hold the dataset (default: a new claim)")  # fmt: skip
+    add("--volume-size", type=_volume_size, default="100Gi", metavar="SIZE",
+        help="size of the new claim, at least twice the size of the dataset (default: 100Gi)")  # fmt: skip
+    add("--storage-class", type=_checked(check_object_name, "the name of a storage class"), metavar="NAME",
+        help="storage class of the new claim (default: that of the cluster)")  # fmt: skip
     return parser
-
-
-def _add_render_options(render: argparse._ArgumentGroup) -> None:
-    render.add_argument("--render", action="store_true", help="print the manifest instead of running the job")
-    render.add_argument("--kind", choices=get_args(Kind), default="TrainJob", help="what to print (default: TrainJob)")
-    render.add_argument(
-        "--pull-image",
-        type=_checked(check_image, "an image"),
-        default="imagestrata",
-        metavar="IMAGE",
-        help="image that pulls, with this package and its extra service (default: imagestrata)",
-    )
-    render.add_argument(
-        "--token-secret",
-        type=_checked(check_object_name, "the name of a Secret"),
-        default="imagestrata",
-        metavar="NAME",
-        help="Secret with the token of the service in its key 'token' (default: imagestrata)",
-    )
-    render.add_argument(
-        "--volume-claim",
-        type=_checked(check_object_name, "the name of a claim"),
-        metavar="NAME",
-        help="existing claim: TrainJobs pull to it; without --url it must hold the dataset (default: a new claim)",
-    )
-    render.add_argument(
-        "--volume-size",
-        type=_volume_size,
-        default="100Gi",
-        metavar="SIZE",
-        help="size of the new claim, at least twice the size of the dataset (default: 100Gi)",
-    )
-    render.add_argument(
-        "--storage-class",
-        type=_checked(check_object_name, "the name of a storage class"),
-        metavar="NAME",
-        help="storage class of the new claim (default: that of the cluster)",
-    )
 
 
 def _checked(check: Callable[[str, str], object], what: str) -> Callable[[str], str]:
