@@ -4,6 +4,7 @@ import io
 import re
 import zipfile
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -53,10 +54,10 @@ def content(
     """
     start, length = part or (0, blob.size)
     is_head, headers = request.method == "HEAD", request.headers
-    try:
+    with ExitStack() as stack:
+        stack.callback(blob.close)
         told = {**named(tag, filename, kind), "accept-ranges": "bytes"}
         if Conditions.of(headers).is_unchanged(tag):
-            blob.close()
             return Response(status_code=304, headers=told)
         asked = None if is_head else _range(headers, length, tag)  # ranges apply to GET only
         # Small ranges are not redirected to a bucket, so that the page can show the beginning of a file, and
@@ -65,32 +66,31 @@ def content(
         is_elsewhere = part is None and not is_head and not is_small
         address = blob.address(filename) if is_elsewhere else None
         if address is not None:
-            blob.close()
             return RedirectResponse(address, headers={"cache-control": "no-store"})
-    except BaseException:
-        blob.close()
-        raise
-    first, end = asked or (0, length)
-    told["content-length"] = str(end - first)
-    if asked is not None:
-        told["content-range"] = f"bytes {first}-{end - 1}/{length}"
+        first, end = asked or (0, length)
+        told["content-length"] = str(end - first)
+        if asked is not None:
+            told["content-range"] = f"bytes {first}-{end - 1}/{length}"
+        stack.pop_all()  # the response closes it
     return _Bytes(blob, start + first, end - first, status=200 if asked is None else 206, headers=told)
 
 
 def zipped(blob: Blob, index: Path, *, tag: str, filename: str, request: Request) -> Response:
     """Respond with a folder as a zip that is made while it is sent, without ranges. Raises `NotAcceptableError`."""
     told = named(tag, filename, ZIP)
-    with TarIndex(index) as files:
-        count = len(files)
-    if Conditions.of(request.headers).is_unchanged(tag):
-        blob.close()
-        return Response(status_code=304, headers=told)
-    if count > _MOST_IN_ZIP:
-        blob.close()
-        raise NotAcceptableError(f"Wanted at most {_MOST_IN_ZIP:,} files for a zip. Found: {count:,}. Request {TAR}")
-    if request.method == "HEAD":
-        blob.close()
-        return StreamingResponse(iter(()), headers=told)  # the length is unknown before the zip is made
+    with ExitStack() as stack:
+        stack.callback(blob.close)
+        with TarIndex(index) as files:
+            count = len(files)
+        if Conditions.of(request.headers).is_unchanged(tag):
+            return Response(status_code=304, headers=told)
+        if count > _MOST_IN_ZIP:
+            raise NotAcceptableError(
+                f"Wanted at most {_MOST_IN_ZIP:,} files for a zip. Found: {count:,}. Request {TAR}"
+            )
+        if request.method == "HEAD":
+            return StreamingResponse(iter(()), headers=told)  # the length is unknown before the zip is made
+        stack.pop_all()  # the response closes it
     return StreamingResponse(_zip(blob, index), headers=told)
 
 
