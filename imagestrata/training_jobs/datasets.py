@@ -4,7 +4,8 @@ import os
 import shutil
 import stat
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 
 from formats.user_cache import our_cache
@@ -52,7 +53,7 @@ def dataset_at_hand(name: str, *, url: str | None, prefix: Path | None, tell: Te
         finally:
             if (folder / name).exists():
                 pulling.protecting()
-                forbid_writing((folder / name).resolve())
+                _change_modes((folder / name).resolve(), lambda mode, is_folder: mode & ~0o222)
     tell(f"{name} is ready after {pulling.seconds:.1f} s: {folder / name} is read-only")
     return folder / name
 
@@ -60,11 +61,6 @@ def dataset_at_hand(name: str, *, url: str | None, prefix: Path | None, tell: Te
 def cache_prefix() -> Path:
     """The folder of datasets if `PREFIX` is not writable."""
     return our_cache("datasets")
-
-
-def forbid_writing(dataset: Path) -> None:
-    """Remove all write permissions from the files and folders of a dataset."""
-    _change_modes(dataset, lambda mode, is_folder: mode & ~0o222)
 
 
 def read_only(dataset: Path, tell: Tell) -> list[str]:
@@ -104,15 +100,10 @@ def _writable(prefix: Path | None, tell: Tell) -> Path:
 
 
 def _change_modes(top: Path, change: Callable[[int, bool], int]) -> None:
-    for path in _files_and_folders(top):
+    inside = (Path(folder, name) for folder, folders, files in os.walk(top) for name in (*folders, *files))
+    for path in chain([top], inside):
         found = path.lstat()
         mode = stat.S_IMODE(found.st_mode)
         wanted = change(mode, stat.S_ISDIR(found.st_mode))
         if wanted != mode and not stat.S_ISLNK(found.st_mode):
             path.chmod(wanted)
-
-
-def _files_and_folders(top: Path) -> Iterator[Path]:
-    yield top
-    for folder, folders, files in os.walk(top):
-        yield from (Path(folder, name) for name in (*folders, *files))

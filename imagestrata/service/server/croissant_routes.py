@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -41,22 +42,21 @@ def add_croissant_routes(routes: APIRouter, store: Store) -> None:
 
 def _described(store: Store, name: str, version: DatasetVersion, *, base: str) -> dict[str, Any]:
     query = f"?version={version.number}"
-    known: dict[str, Any] = {
-        "url": base + query,
-        "version": version.number,
-        "filename": version.filename,
-        "media_type": downloads.FILE if version.kind == "file" else downloads.TAR,
-        "bytes": version.bytes,
-        "sha256": version.sha256,
-        "created": version.created,
-        "files": f"{base}/files/",
-        "query": query,
-        "text": store.description(name),
-    }
+    served = croissant.Served(
+        url=base + query,
+        version=version.number,
+        filename=version.filename,
+        media_type=downloads.FILE if version.kind == "file" else downloads.TAR,
+        bytes=version.bytes,
+        sha256=version.sha256,
+        created=version.created,
+        files=f"{base}/files/",
+        query=query,
+        text=store.description(name),
+    )
     card = version.card
     if card.get("type") in ("splits", "shards"):
-        return _of_manifest(store, name, version, known)
-    served = croissant.Served(**known)
+        return _of_manifest(store, name, version, served)
     if card.get("type") != "images":
         return croissant.file_croissant(name=name, served=served)
     return croissant.folders_croissant(
@@ -64,21 +64,21 @@ def _described(store: Store, name: str, version: DatasetVersion, *, base: str) -
     )
 
 
-def _of_manifest(store: Store, name: str, version: DatasetVersion, known: Mapping[str, Any]) -> dict[str, Any]:
+def _of_manifest(store: Store, name: str, version: DatasetVersion, served: croissant.Served) -> dict[str, Any]:
     """Describe a version by the manifest in its tar, from which its card was made."""
     with closing(store.blob(name, version)) as blob, TarIndex(store.index(name, version)) as index:
         for folder, member in manifests(index):
             text = blob.read(member.start, member.bytes).decode("utf-8", "replace")
-            served = croissant.Served(**known, folder=folder)
+            inside = replace(served, folder=folder)
             try:
                 if version.card["type"] == "shards":
                     of_shards = ShardManifest.from_json(text, place=member.path)
-                    return croissant.shards_croissant(of_shards, name=name, served=served)
+                    return croissant.shards_croissant(of_shards, name=name, served=inside)
                 of_splits = SplitManifest.from_json(text, place=member.path)
-                return croissant.split_croissant(of_splits, name=name, served=served)
+                return croissant.split_croissant(of_splits, name=name, served=inside)
             except (SchemaError, TypeError, ValueError, AttributeError):  # a file with the name of a manifest
                 continue
-    return croissant.file_croissant(name=name, served=croissant.Served(**known))
+    return croissant.file_croissant(name=name, served=served)
 
 
 def _classes(card: Mapping[str, Any]) -> list[str]:

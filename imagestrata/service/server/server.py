@@ -29,7 +29,8 @@ def run(app: FastAPI, *, host: str, port: int, proxies: Sequence[str] = (), tell
     # uvicorn raises the signal again when it has stopped; then the exit code is 0.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
-    listening = socket.create_server((host, port), family=_family(host), backlog=_BACKLOG, reuse_port=False)
+    family = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][0]
+    listening = socket.create_server((host, port), family=family, backlog=_BACKLOG, reuse_port=False)
     shown = f"[{host}]" if ":" in host else host
     tell(f"serving at http://{shown}:{listening.getsockname()[1]}")
     config = config_of(app, limits_of(raise_limit(), proxies))
@@ -61,7 +62,3 @@ def _give_memory_back() -> None:
         libc = ctypes.CDLL(None)
         libc.mallopt(_M_MMAP_THRESHOLD, 4 << 20)
         libc.mallopt(_M_ARENA_MAX, 2)
-
-
-def _family(host: str) -> socket.AddressFamily:
-    return socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][0]

@@ -6,7 +6,7 @@ publishes the version. Beyond tus, ``Repr-Digest`` (RFC 9530) and conditions are
 ``PATCH`` has the version in ``Dataset-Version`` and ``ETag``.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from email.utils import formatdate
 from typing import Annotated, Any
 
@@ -45,10 +45,14 @@ def add_upload_routes(routes: APIRouter, uploads: Uploads, metrics: Metrics) -> 
 
 
 def _add_creation(routes: APIRouter, uploads: Uploads, writes: Sequence[Dependency]) -> None:
+    def offers() -> Response:
+        """Get the supported version and extensions of tus."""
+        return Response(status_code=204, headers=tus.offered(uploads.most))
+
     for path, names in (("/{name}/uploads", ["name"]), ("/{name}/uploads/{upload}", ["name", "upload"])):
         named = [{"name": one, "in": "path", "required": True, "schema": {"type": "string"}} for one in names]
         add = routes.options(path, status_code=204, dependencies=[READS], openapi_extra={"parameters": named})
-        add(_offers(uploads))
+        add(offers)
 
     @routes.post(
         "/{name}/uploads",
@@ -140,14 +144,6 @@ def _add_appending(routes: APIRouter, uploads: Uploads, metrics: Metrics, writes
             name, upload, offset, metrics.counted(request.stream()), sha256=digest, checksum=checksum
         )
         return Response(status_code=204, headers=_headers(state))
-
-
-def _offers(uploads: Uploads) -> Callable[[], Response]:
-    def offers() -> Response:
-        """Get the supported version and extensions of tus."""
-        return Response(status_code=204, headers=tus.offered(uploads.most))
-
-    return offers
 
 
 def _headers(state: UploadState) -> dict[str, str]:
