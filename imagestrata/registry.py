@@ -36,6 +36,8 @@ from schemas.tables import check_keyspace
 
 __all__ = ["Change", "Item", "Lineage", "Product", "Registry", "as_svg", "as_text", "product_at"]
 
+ALL_KINDS = (*KINDS, *READ_KINDS)
+
 
 class Registry:
     """The registry of a keyspace. A context manager: it is connected inside the block. Without ``hosts`` and ``port``,
@@ -169,7 +171,7 @@ def image_id(text: str) -> uuid.UUID | None:
 def kind_of(text: str) -> str | None:
     """The kind that a word of the command line names, ``feature-view`` or ``feature view``; None for other words."""
     kind = text.replace("-", " ")
-    return kind if any(kind == one or kind.startswith(f"{one} of ") for one in (*KINDS, *READ_KINDS)) else None
+    return kind if any(kind == one or kind.startswith(f"{one} of ") for one in ALL_KINDS) else None
 
 
 def _is_of(item: Item, kind: str) -> bool:

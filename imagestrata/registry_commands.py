@@ -142,7 +142,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _check(args: argparse.Namespace) -> None:
     """Raise ValueError for a command line that is wrong; take its words apart."""
-    from imagestrata.registry import kind_of
+    from imagestrata.registry import ALL_KINDS, kind_of
 
     action, words = args.action, list(args.words)
     tags = [word for word in words[1:] if "=" in word] if action == "tag" else []
@@ -153,7 +153,7 @@ def _check(args: argparse.Namespace) -> None:
     elif action == "list" and names:
         args.kind = kind_of(names[0]) or kind_of(names[0].removesuffix("s"))
         if args.kind is None or len(names) > 1:
-            raise ValueError(f"wanted a kind: {', '.join(_kinds())}. Found: {' '.join(names)}")
+            raise ValueError(f"wanted a kind: {', '.join(ALL_KINDS)}. Found: {' '.join(names)}")
     elif len(names) != (0 if action == "list" else 1):
         wanted = {"list": "no NAME with list", "add": "a path with add", "apply": "a path with apply"}
         raise ValueError(f"wanted {wanted.get(action, f'NAME with {action}')}. Found: {' '.join(names) or 'none'}")
@@ -194,13 +194,6 @@ def _check_similar(args: argparse.Namespace) -> None:
         raise ValueError(f"wanted 1 to 500 for --count. Found: {args.count}")
 
 
-def _kinds() -> tuple[str, ...]:
-    from etl.cassandra.registry import KINDS
-    from etl.catalog.contents import READ_KINDS
-
-    return (*KINDS, *READ_KINDS)
-
-
 def _tags(texts: Sequence[str]) -> dict[str, str]:
     pairs = [text.partition("=") for text in texts]
     if not pairs or not all(name for name, _, _ in pairs):
@@ -238,16 +231,12 @@ def _list(args: argparse.Namespace) -> int:
 
 
 def _show(args: argparse.Namespace) -> int:
-    with _opened(args) as registry:
-        _write_item(registry.find(args.name, args.kind), as_json=args.json)
-    return 0
-
-
-def _describe(args: argparse.Namespace) -> int:
+    """Show one thing, for describe and tag after it is changed."""
     with _opened(args) as registry:
         item = registry.find(args.name, args.kind)
-        changed = registry.describe(item, owner=args.owner, description=args.description, tags=args.tags)
-        _write_item(changed, as_json=args.json)
+        if args.action != "show":
+            item = registry.describe(item, owner=args.owner, description=args.description, tags=args.tags)
+    _write_item(item, as_json=args.json)
     return 0
 
 
@@ -269,15 +258,12 @@ def _add(args: argparse.Namespace) -> int:
     return 0
 
 
-def _apply(args: argparse.Namespace) -> int:
+def _change(args: argparse.Namespace) -> int:
     with _opened(args) as registry:
-        changes = registry.plan(args.name, prune=args.prune, drop_values=args.drop_values)
-        return _carry_out(registry, changes, args)
-
-
-def _delete(args: argparse.Namespace) -> int:
-    with _opened(args) as registry:
-        changes = registry.plan_removal(registry.find(args.name, args.kind), drop_values=args.drop_values)
+        if args.action == "apply":
+            changes = registry.plan(args.name, prune=args.prune, drop_values=args.drop_values)
+        else:
+            changes = registry.plan_removal(registry.find(args.name, args.kind), drop_values=args.drop_values)
         return _carry_out(registry, changes, args)
 
 
@@ -364,11 +350,11 @@ def _write(line: str) -> None:
 _ACT: dict[str, Callable[[argparse.Namespace], int]] = {
     "list": _list,
     "show": _show,
-    "describe": _describe,
-    "tag": _describe,
+    "describe": _show,
+    "tag": _show,
     "add": _add,
-    "apply": _apply,
-    "delete": _delete,
+    "apply": _change,
+    "delete": _change,
 }
 # Of each command: its options, the check of their values, and what it does.
 _COMMANDS: dict[str, tuple[Callable[[], Parser], Callable[[argparse.Namespace], None], Callable[..., int]]] = {
