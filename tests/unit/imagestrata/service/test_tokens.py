@@ -31,20 +31,16 @@ def test_a_token_from_a_file_opens_the_service_and_is_not_printed(
     assert TOKEN not in (tmp_path / "root" / "tokens.json").read_text()
 
 
-def test_the_same_token_again_changes_nothing(tmp_path: Path) -> None:
+def test_the_same_token_again_changes_nothing_and_another_of_its_name_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert create(tmp_path / "root", TOKEN) == 0
     before = (tmp_path / "root" / "tokens.json").read_bytes()
     assert create(tmp_path / "root", TOKEN) == 0
+    for text, scope in ((TOKEN[::-1], "write"), (TOKEN, "read")):
+        assert create(tmp_path / "root", text, scope=scope) == 1
+        assert "Revoke that one first" in capsys.readouterr().err
     assert (tmp_path / "root" / "tokens.json").read_bytes() == before
-
-
-@pytest.mark.parametrize(("text", "scope"), [(TOKEN[::-1], "write"), (TOKEN, "read")])
-def test_another_token_or_scope_under_the_same_name_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, scope: str
-) -> None:
-    assert create(tmp_path / "root", TOKEN) == 0
-    assert create(tmp_path / "root", text, scope=scope) == 1
-    assert "Revoke that one first" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["", "secret", "a" * 31, f"{TOKEN[:20]} {TOKEN[:20]}", "\u00e9" * 40])

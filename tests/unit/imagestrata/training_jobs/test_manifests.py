@@ -286,35 +286,27 @@ def test_only_a_job_with_two_sizes_is_called_elastic(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("kind", "old", "new", "said"),
     [
-        ("/scratch}", "/datasets/}", "Wanted no mount at /datasets"),
-        ("/scratch}", "//datasets/./my_dataset}", "Found: a mount of trainingjob at /datasets/my_dataset"),
-        ("{name: scratch, empty", "{name: imagestrata-datasets, empty", "that name is used here"),
-        ("{name: scratch, empty", "{name: imagestrata-shm, empty", "that name is used here"),
-        ("name: sidecar", "name: node", "as the name of the first container only"),
-        ("restartPolicy: Never", "restartPolicy: Always", "Wanted restartPolicy: OnFailure, Never"),
-        ("volumes: [{name: scratch, emptyDir: {sizeLimit: 1Gi}}]", "volumes: 5", "Wanted volumes, a list"),
-        ("{name: LR,", "{name: PET_NNODES,", "Found: PET_NNODES"),
-        ("name: example-job", f"name: {'a' * 49}", "at most 48 characters"),
+        ("TrainJob", "/scratch}", "/datasets/}", "Wanted no mount at /datasets"),
+        ("TrainJob", "/scratch}", "//datasets/./my_dataset}", "Found: a mount of trainingjob at /datasets/my_dataset"),
+        ("TrainJob", "{name: scratch, empty", "{name: imagestrata-datasets, empty", "that name is used here"),
+        ("TrainJob", "{name: scratch, empty", "{name: imagestrata-shm, empty", "that name is used here"),
+        ("TrainJob", "name: sidecar", "name: node", "as the name of the first container only"),
+        ("TrainJob", "restartPolicy: Never", "restartPolicy: Always", "Wanted restartPolicy: OnFailure, Never"),
+        ("TrainJob", "volumes: [{name: scratch, emptyDir: {sizeLimit: 1Gi}}]", "volumes: 5", "Wanted volumes, a list"),
+        ("TrainJob", "{name: LR,", "{name: PET_NNODES,", "Found: PET_NNODES"),
+        ("TrainJob", "name: example-job", f"name: {'a' * 49}", "at most 48 characters"),
+        ("PyTorchJob", "name: sidecar", "name: pytorch", "as the name of the first container only"),
+        ("PyTorchJob", "Policy: Never", "Policy: ExitCode", "Wanted restartPolicy: Always, OnFailure, Never"),
     ],
 )
-def test_fields_that_contradict_each_other_are_refused(tmp_path: Path, old: str, new: str, said: str) -> None:
+def test_fields_that_contradict_each_other_are_refused(
+    tmp_path: Path, kind: Kind, old: str, new: str, said: str
+) -> None:
     assert old in RICH
     with pytest.raises(JobError, match=said):
-        documents(read(tmp_path, RICH.replace(old, new)), options())
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        ("name: sidecar", "name: pytorch", "as the name of the first container only"),
-        ("restartPolicy: Never", "restartPolicy: ExitCode", "Wanted restartPolicy: Always, OnFailure, Never"),
-    ],
-)
-def test_fields_that_the_training_operator_refuses_are_refused(tmp_path: Path, old: str, new: str, said: str) -> None:
-    with pytest.raises(JobError, match=said):
-        documents(read(tmp_path, RICH.replace(old, new)), options("PyTorchJob"))
+        documents(read(tmp_path, RICH.replace(old, new)), options(kind))
 
 
 def test_pods_that_could_pull_different_versions_are_refused(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Downloads: the bytes of a version are closed, however the response ends."""
+"""Downloads of folders as zips."""
 
 from pathlib import Path
 
@@ -7,22 +7,17 @@ from starlette.requests import Request
 
 from formats.tar_index import write_index
 from imagestrata.service.errors import ConditionError
-from imagestrata.service.server import downloads
+from imagestrata.service.server.downloads import zipped
 from imagestrata.service.stores.store import Blob
 from tests.support.dataset_servers import tar_of
 
 
-def test_a_refused_download_closes_its_bytes(tmp_path: Path) -> None:
-    closed: list[str] = []
-    request = Request({"type": "http", "method": "GET", "headers": [(b"if-match", b'"other"')]})
+def test_a_refused_zip_closes_the_bytes_of_its_version(tmp_path: Path) -> None:
+    closed: list[bool] = []
     (tmp_path / "data").write_bytes(tar_of({"a": b"1"}))
     write_index(tmp_path / "data", tmp_path / "index")
+    blob = Blob(size=1, read=lambda start, length: b"1", close=lambda: closed.append(True))
+    request = Request({"type": "http", "method": "GET", "headers": [(b"if-match", b'"other"')]})
     with pytest.raises(ConditionError):
-        downloads.zipped(_blob(closed), tmp_path / "index", tag='"x"', filename="x.zip", request=request)
-    with pytest.raises(ConditionError):
-        downloads.content(_blob(closed), part=None, tag='"x"', filename="x", kind=downloads.TAR, request=request)
-    assert closed == ["closed", "closed"]
-
-
-def _blob(closed: list[str]) -> Blob:
-    return Blob(size=1, read=lambda start, length: b"1", close=lambda: closed.append("closed"))
+        zipped(blob, tmp_path / "index", tag='"x"', filename="x.zip", request=request)
+    assert closed
