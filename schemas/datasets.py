@@ -85,13 +85,16 @@ class DatasetVersion:
     @classmethod
     def from_json(cls, text: str, *, place: str) -> "DatasetVersion":
         """Read a manifest; error messages name ``place``. Raises `FormatVersionError`, `SchemaError`."""
-        return parsed(text, _read, what="version of a dataset", place=place, newest=FORMAT)
+        return parsed(text, DatasetVersion.read, what="version of a dataset", place=place, newest=FORMAT)
 
-
-def _read(found: dict[str, Any]) -> DatasetVersion:
-    version = reader(DatasetVersion)(found)
-    if version.number < 1 or version.kind not in ("file", "folder"):
-        raise SchemaError(f"Found: version {version.number} of kind {version.kind!r}.")
-    if "/" in version.filename:
-        raise SchemaError(f"Wanted a file's name without folders. Found: {version.filename!r}")
-    return version
+    @classmethod
+    def read(cls, found: dict[str, Any]) -> "DatasetVersion":
+        """Make a version of what JSON has of it, also of a service's; its name is used in local paths. Raises ValueError,
+        TypeError, LookupError.
+        """
+        version = reader(cls)(found)
+        if version.number < 1 or version.kind not in ("file", "folder"):
+            raise SchemaError(f"Found: version {version.number} of kind {version.kind!r}.")
+        if "/" in version.filename:
+            raise SchemaError(f"Wanted a file's name without folders. Found: {version.filename!r}")
+        return version

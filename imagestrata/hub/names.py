@@ -8,13 +8,11 @@ from urllib.parse import quote
 
 from imagestrata.hub.errors import DatasetError
 from imagestrata.hub.http import Connection
-from schemas.datasets import check_path
-from schemas.errors import SchemaError
+from schemas.datasets import DatasetVersion
 
 _NEAR, _ALIKE = 3, 0.8
 """Limits for similar names: the most letters that differ, and the least share of equal letters."""
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-_KEYS = ("version", "kind", "filename", "bytes", "sha256", "files", "created")
+_KEYS = ("kind", "filename", "bytes", "sha256", "files", "created")
 
 
 def listed(connection: Connection) -> Iterator[dict[str, Any]]:
@@ -72,24 +70,14 @@ def version_in(card: Mapping[str, Any], name: str, number: int | None, url: str)
     """
     try:
         found = next((one for one in card["versions"] if number in (None, one["version"])), None)
-        if found is not None and ("/" in check_path(found["filename"]) or not _is_version(found)):
-            raise ValueError
-    except (SchemaError, ValueError, TypeError, AttributeError, LookupError):
+        if found is None:
+            return None
+        told = {key: found[key] for key in _KEYS}
+        DatasetVersion.read({"number": found["version"], **told})
+    except (ValueError, TypeError, AttributeError, LookupError):
         raise DatasetError(
             f"Wanted a version of {name!r} with its number, size, file's name and SHA-256. "
             f"Found: {str(card['versions'])[:200]}"
         ) from None
-    if found is None:
-        return None
     counts = {key: card["card"].get(key) for key in ("images", "num_classes")}
-    return {"name": name, **{key: found[key] for key in _KEYS}, **counts, "url": url}
-
-
-def _is_version(found: dict[str, Any]) -> bool:
-    counts = [found[key] for key in ("version", "bytes", "files")]
-    return (
-        all(type(count) is int and count >= 0 for count in counts)
-        and found["version"] >= 1
-        and found["kind"] in ("file", "folder")
-        and _SHA256.fullmatch(found["sha256"]) is not None
-    )
+    return {"name": name, "version": found["version"], **told, **counts, "url": url}
