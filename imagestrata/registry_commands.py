@@ -5,7 +5,6 @@ import json
 import logging
 import os
 import sys
-import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -184,10 +183,11 @@ def _check_lineage(args: argparse.Namespace) -> None:
 
 
 def _check_similar(args: argparse.Namespace) -> None:
-    try:
-        args.image = uuid.UUID(args.id)
-    except ValueError:
-        raise ValueError(f"wanted the id of an image as a UUID. Found: {args.id}") from None
+    from imagestrata.registry import image_id
+
+    args.image = image_id(args.id)
+    if args.image is None:
+        raise ValueError(f"wanted the id of an image as a UUID. Found: {args.id}")
     args.metadata, args.view = TableName.parse(args.metadata_table), ViewName.parse(args.view)
     args.columns = Columns(id=args.id_col)
     if not 1 <= args.count <= 500:

@@ -120,20 +120,18 @@ def token(argv: Sequence[str]) -> int:
     if args.do != "create" and not is_s3(args.root) and not Path(args.root).is_dir():
         parser.error(f"wanted --root, the folder of a service. Found: no folder {args.root}")
     tokens = Tokens(Storage(args.root))
-    if args.do == "create" and args.token_file:
-        text = args.token_file.read_text(encoding="utf-8", errors="surrogateescape").strip()
-        with _private():
+    with _private():
+        if args.do == "create" and args.token_file:
+            text = args.token_file.read_text(encoding="utf-8", errors="surrogateescape").strip()
             tokens.create(args.name, args.scope, text=text)
-    elif args.do == "create":
-        with _private():
+        elif args.do == "create":
             print(tokens.create(args.name, args.scope))
-        print("Store this token now: it cannot be shown again. The service stores only its hash.", file=sys.stderr)
-    elif args.do == "revoke":
-        with _private():
+            print("Store this token now: it cannot be shown again. The service stores only its hash.", file=sys.stderr)
+        elif args.do == "revoke":
             tokens.revoke(args.name)
-    else:
-        for one in tokens.all():
-            print(f"{one.name}\t{one.scope}\t{one.created}")
+        else:
+            for one in tokens.all():
+                print(f"{one.name}\t{one.scope}\t{one.created}")
     return 0
 
 

@@ -246,15 +246,11 @@ class Connection(HttpToolsProtocol):
 
     def _refuse(self, status: int, detail: str) -> None:
         """Send an error response without a request, and close the connection."""
-        self.transport.write(refusal(status, detail))
+        phrase = HTTPStatus(status).phrase
+        answer = problem({}, status, phrase, detail, {**HEADERS, "connection": "close"})
+        head = b"".join(b"%s: %s\r\n" % header for header in answer.raw_headers)
+        self.transport.write(b"HTTP/1.1 %d %s\r\n%s\r\n" % (status, phrase.encode(), head) + bytes(answer.body))
         self.transport.close()
-
-
-def refusal(status: int, detail: str) -> bytes:
-    """Build an error response for a connection without a request."""
-    answer = problem({}, status, HTTPStatus(status).phrase, detail, {**HEADERS, "connection": "close"})
-    head = b"HTTP/1.1 %d %s\r\n" % (status, HTTPStatus(status).phrase.encode())
-    return head + b"".join(b"%s: %s\r\n" % header for header in answer.raw_headers) + b"\r\n" + bytes(answer.body)
 
 
 def within(limits: Limits) -> Any:

@@ -54,13 +54,7 @@ class Room:
     def promise(self, staged: Path, length: int, *, here: int = 0) -> None:
         """Reserve ``length`` bytes for a body, of which ``here`` bytes are received. Raises `FullError`."""
         with self._lock:
-            before = self._staged.pop(staged, None)
-            try:
-                self._check(length, here)
-            except FullError:
-                if before is not None:
-                    self._staged[staged] = before
-                raise
+            self._check(length, here, instead_of=staged)
             self._staged[staged] = _Staged(here, length)
 
     def keep(self, staged: Path, *, here: int, seconds: float) -> None:
@@ -101,10 +95,13 @@ class Room:
         if versions:
             self._versions[name] = versions
 
-    def _check(self, size: int, here: int = 0) -> None:
-        """Raise `FullError` unless a body of ``size`` bytes fits; ``here`` of them are on the disk already."""
-        to_come = sum(one.to_come for one in self._staged.values())
-        used = self._used + sum(one.here for one in self._staged.values()) + to_come
+    def _check(self, size: int, here: int = 0, *, instead_of: Path | None = None) -> None:
+        """Raise `FullError` unless a body of ``size`` bytes fits, without what was counted of the body ``instead_of``;
+        ``here`` of them are on the disk already.
+        """
+        others = [one for staged, one in self._staged.items() if staged != instead_of]
+        to_come = sum(one.to_come for one in others)
+        used = self._used + sum(one.here for one in others) + to_come
         if self.quota is not None and used + size > self.quota:
             raise FullError(
                 f"Wanted space for {size:,} bytes. Found: {used:,} of the quota of {self.quota:,} are used or reserved"
