@@ -64,6 +64,11 @@ class ClosedError(LoaderError):
     """A source is used after it was closed."""
 
 
+def closed() -> ClosedError:
+    """The error for reading from a source that was closed."""
+    return ClosedError("Cannot read from a closed source.")
+
+
 def require(module: str, *, extra: str = "", package: str = "", purpose: str, note: str = "") -> Any:
     """Import a library that belongs to an extra, or is a package; raises `MissingExtraError` if it is not installed."""
     try:

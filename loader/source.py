@@ -15,9 +15,10 @@ from loader.options import check_bools, check_int, check_seconds
 from loader.order.delivery import Delivered, Marks, Position, Readers, state_after
 from loader.order.permutation import LastBatchPolicy
 from loader.order.plan import Plan
+from loader.prefetch.batcher import Filled
+from loader.prefetch.engine import Engine, Stream
 from loader.prefetch.metrics import MetricsServer
 from loader.prefetch.missing import check_missing, counts
-from loader.prefetch.protocols import Engine, Stream, Taken
 from loader.prefetch.stats import Stats
 from loader.ranks import check_detected, ranks
 from loader.splits import Split
@@ -74,7 +75,7 @@ class Parts:
     """What a source is put together from, and what follows from that."""
 
     plan: Plan  # which sample comes when
-    engine: Engine  # how bytes are read; it must not hold the source, which would then never be garbage-collected
+    engine: Engine  # how bytes are read
     batch_of: Callable[..., Batch]  # makes a batch of what the engine's streams give, and the epoch
     metadata: tuple[str, ...] = ()  # the metadata columns of the batches
     features: Mapping[str, NDArray[Any]] = field(default_factory=dict)  # by name, the values by position
@@ -488,7 +489,7 @@ class Source:
         finally:
             own.end(number)
 
-    def _batch(self, filled: Taken, epoch: int) -> Batch:
+    def _batch(self, filled: Filled, epoch: int) -> Batch:
         for sample in filled.skipped:
             self.skip(Skipped(UUID(bytes=sample.id), sample.position, epoch, str(sample.error)))
         batch = self._batch_of(filled, epoch)

@@ -18,16 +18,19 @@ from loader.folder.folders import Folder
 from loader.options import check_bools, check_choice, check_int, check_names, check_share
 from loader.order.permutation import LastBatchPolicy
 from loader.order.schedule import Schedule
-from loader.prefetch.engine import FetchEngine
+from loader.prefetch.engine import Engine
+from loader.prefetch.fetch_thread import fetch_engine
 from loader.prefetch.fetcher import Fetcher
 from loader.prefetch.split_batches import batch_of, batcher_of
 from loader.prefetch.split_features import open_features
+from loader.prefetch.stats import Meter
 from loader.prefetch.stream import OnMissing
-from loader.shards.pieces import locations_of
+from loader.shards.piece_cache import PieceCache
+from loader.shards.pieces import PieceReader, locations_of
 from loader.shards.shard_batches import ShardBatches
 from loader.shards.shard_schedule import ShardSchedule
 from loader.shards.shard_set import TIMEOUT_SECONDS, Shards
-from loader.shards.shard_stream import ShardEngine
+from loader.shards.shard_stream import ShardStream
 from loader.source import Options, Parts, Source
 from loader.splits import Split
 
@@ -278,7 +281,7 @@ def parts_by_id(
         last_batch_policy=options.last_batch_policy,
     )
     is_padded = options.last_batch_policy != "PARTIAL"
-    engine = FetchEngine(
+    engine = fetch_engine(
         make_fetcher,
         batcher_of(split, batch_size=options.batch_size, is_padded=is_padded, in_order=in_order),
         budget=options.memory_budget,
@@ -321,14 +324,14 @@ def parts_of_shards(
         world_size=options.world_size,
         last_batch_policy=options.last_batch_policy,
     )
-    engine = ShardEngine(
-        shards,
-        budget=_checked_budget(options.memory_budget, shards),
-        threads=options.max_in_flight,
-        cache=cache,
-        cache_bytes=check_int("cache_bytes", cache_bytes, 0),
-        timeout=options.timeout,
-    )
+    budget, threads, timeout = _checked_budget(options.memory_budget, shards), options.max_in_flight, options.timeout
+    check_int("cache_bytes", cache_bytes, 0)
+
+    def begin(meter: Meter) -> PieceReader:
+        kept = None if cache is None else PieceCache(cache, size=cache_bytes)
+        return PieceReader(shards, threads=threads, meter=meter, cache=kept, timeout=timeout)
+
+    engine = Engine(begin, partial(ShardStream, budget=budget), window=threads)
     return Parts(plan=plan, engine=engine, batch_of=batch_of)
 
 

@@ -21,12 +21,12 @@ from loader.adapters.undecodable import decode_error
 from loader.batch import Batch
 from loader.cassandra.clients import readers_of
 from loader.cassandra.cluster import Cluster, ClusterOptions, cluster_of
-from loader.errors import OptionError
+from loader.errors import OptionError, closed
 from loader.folder.files import FileFetcher
 from loader.folder.folders import Folder
 from loader.options import check_int, check_seconds
-from loader.prefetch.closing import closed
-from loader.prefetch.engine import FetchEngine
+from loader.prefetch.engine import Engine
+from loader.prefetch.fetch_thread import fetch_engine
 from loader.prefetch.fetcher import Fetcher
 from loader.prefetch.split_batches import batcher_of, read_batch
 from loader.prefetch.split_features import open_features
@@ -112,7 +112,7 @@ class ImageDataset(Dataset[Any]):
         self._begin()
 
     def _begin(self) -> None:
-        self._engines: dict[int, FetchEngine] = {}  # by process: a forked one does not use its parent's
+        self._engines: dict[int, Engine] = {}  # by process: a forked one does not use its parent's
         self._closing = weakref.finalize(self, _close, self._engines)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -185,24 +185,23 @@ class ImageDataset(Dataset[Any]):
             raise decode_error(self.split, batch, place, image, _ADVICE) from image
         return image if self.transform is None else self.transform(image)
 
-    def _engine(self) -> FetchEngine:
+    def _engine(self) -> Engine:
         """The engine of this process, which connects when it first reads. Raises `ClosedError` after `close`."""
         if self._is_closed or (get_worker_info() is not None and self._passes.is_closed):
             raise closed()
         if (own := self._engines.get(os.getpid())) is None:
             batcher = batcher_of(self.split, batch_size=sys.maxsize)  # each request is one batch
-            own = FetchEngine(
+            own = fetch_engine(
                 self._make_fetcher,
                 batcher,
                 budget=self._budget,
                 max_in_flight=self._max_in_flight,
                 timeout=self._timeout,
-                on_missing="raise",
             )
             own = self._engines.setdefault(os.getpid(), own)
         return own
 
 
-def _close(engines: dict[int, FetchEngine]) -> None:
+def _close(engines: dict[int, Engine]) -> None:
     if (own := engines.get(os.getpid())) is not None:
         own.close()

@@ -12,9 +12,10 @@ import numpy as np
 from loader.batch import Batch
 from loader.errors import StateError
 from loader.options import check_int
+from loader.prefetch.batcher import Filled
 from loader.shards.shard_schedule import ShardState
 from loader.shards.shard_set import Shards
-from loader.shards.shard_stream import FilledFromShards, ShardSample
+from loader.shards.shard_stream import ShardSample
 from loader.source import GivenOptions, Options, Source
 from loader.sources import parts_of_shards
 
@@ -63,7 +64,7 @@ def sample_source(
     return Source(shards, parts, options, has_detected_ranks=given["rank"] is None, remake=remake)
 
 
-def _sample_batch(filled: FilledFromShards, epoch: int, /, *, address: str) -> SampleBatch:
+def _sample_batch(filled: Filled, epoch: int, /, *, address: str) -> SampleBatch:
     return SampleBatch(
         images=[],
         labels=_NO_LABELS,

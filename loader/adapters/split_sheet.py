@@ -15,13 +15,13 @@ from loader.errors import OptionError
 from loader.folder.files import FileFetcher
 from loader.folder.folders import Folder
 from loader.options import check_int
-from loader.prefetch.engine import FetchEngine
+from loader.prefetch.fetch_thread import fetch_engine
 from loader.prefetch.split_batches import batcher_of, read_batch
 from loader.shards.shard_set import Shards
 from loader.sources import ShardSource
 from loader.splits import Split
 
-_BUDGET, _TIMEOUT_SECONDS = 256_000_000, 60.0
+_BUDGET = 256_000_000
 
 
 def sheet_of_split(split: Split, which: Any, cluster: Cluster | None, where: ClusterOptions) -> Image.Image:
@@ -35,13 +35,11 @@ def sheet_of_split(split: Split, which: Any, cluster: Cluster | None, where: Clu
     else:
         positions = np.array([check_int("position", one, 0, len(split) - 1) for one in which], dtype=np.int64)
         checked_count(len(positions))
-    engine = FetchEngine(
+    engine = fetch_engine(
         partial(FileFetcher, split) if isinstance(split, Folder) else readers_of(split, cluster_of(cluster, where)),
         batcher_of(split, batch_size=MOST),
         budget=_BUDGET,
         max_in_flight=MOST,
-        timeout=_TIMEOUT_SECONDS,
-        on_missing="raise",
     )
     try:
         return sheet_of_batch(read_batch(engine, split, positions), split.class_names)

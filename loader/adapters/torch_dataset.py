@@ -15,10 +15,9 @@ from loader.adapters.passes import Pass, Passes, this_worker
 from loader.adapters.pictures import check_orientation, decoded_picture
 from loader.adapters.undecodable import OnUndecodable, decode_error, left_out
 from loader.batch import Batch
-from loader.errors import DeliveryError, LoaderError, OptionError, StateError
+from loader.errors import DeliveryError, LoaderError, OptionError, StateError, closed
 from loader.options import check_bools, check_choice, check_int, name_of
 from loader.order.delivery import Position
-from loader.prefetch.closing import closed
 from loader.source import Source, check_source
 
 _FORMAT = 1

@@ -12,7 +12,7 @@ import pyarrow as pa
 from loader.cassandra.clients import TableReader, readers_of
 from loader.cassandra.cluster import Cluster
 from loader.errors import OptionError, TableError
-from loader.prefetch.engine import FetchEngine
+from loader.prefetch.fetch_thread import fetch_engine
 from loader.prefetch.fetcher import Label
 from loader.prefetch.split_batches import batcher_of, steps_of
 from loader.splits import Split
@@ -20,7 +20,6 @@ from schemas import SchemaError, TableName
 
 _ROWS = 4096  # of one batch
 _BUDGET = 64_000_000
-_TIMEOUT_SECONDS = 60.0
 _ARROW = {
     "ascii": pa.string(),
     "bigint": pa.int64(),
@@ -75,13 +74,11 @@ def read_metadata(split: Split, columns: tuple[str, ...] | None, cluster: Cluste
     kinds = _kinds(readers_of(split, cluster, metadata=columns or ()), table)
     if columns is None:
         columns = tuple(name for name in kinds if name not in (split.columns.id, split.columns.label))
-    engine = FetchEngine(
+    engine = fetch_engine(
         partial(MetadataFetcher, readers_of(split, cluster, metadata=columns)),
         batcher_of(split, batch_size=_ROWS),
         budget=_BUDGET,
         max_in_flight=4096,
-        timeout=_TIMEOUT_SECONDS,
-        on_missing="raise",
         with_metadata=True,
     )
     found: list[list[Any]] = [[] for _ in columns]

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,7 @@ class Sample:
         self.number = number  # on this rank, from 0 on, in what the epoch has left
         self.position = position
         self.is_repeat = is_repeat  # it is delivered in another batch, too, and only fills this one for FILL
-        self.epoch: Batcher
+        self.epoch: InOrder | OutOfOrder
         self.image = b""
         self.label: Label = None
         self.metadata: tuple[Any, ...] = ()
@@ -48,47 +48,21 @@ class Filled:
     """A complete batch."""
 
     number: int  # in the epoch
-    samples: list[Sample]
+    samples: list[Any]  # `Sample`, or `ShardSample`
     repeats: int  # so many of the last samples fill it
-    skipped: list[Sample]  # should have been in it
+    skipped: Sequence[Sample] = ()  # should have been in it
     # With it, all samples with numbers below `end` but the `late` ones have been delivered.
-    end: int
+    end: int = 0
     late: tuple[int, ...] = ()
 
 
-class Batcher(Protocol):
-    """How the samples of one epoch become batches."""
-
-    @property
-    def is_taken(self) -> bool:
-        """Whether all samples were taken."""
-        ...
-
-    @property
-    def is_over(self) -> bool:
-        """Whether all batches were delivered."""
-        ...
-
-    @property
-    def is_needed(self) -> bool:
-        """Whether the next sample belongs to the batch that the consumer waits for."""
-        ...
-
-    def take(self) -> Sample | None:
-        """The next sample to read; None if there is none, or none yet."""
-        ...
-
-    def put(self, sample: Sample, /) -> bool:
-        """Record a sample that has arrived; whether a batch may be `ready` now."""
-        ...
-
-    def ready(self) -> Iterator[Filled]:
-        """The batches that are complete. Raises a sample's error instead of its batch."""
-        ...
-
-
 class _Batches:
-    """What both ways to make batches have in common."""
+    """What both ways to make the batches of one epoch have in common. They have these, too: ``is_over``, whether all
+    batches were delivered; ``is_needed``, whether the next sample belongs to the batch that the consumer waits for;
+    ``take``, the next sample to read, None if there is none, or none yet; ``put``, which records a sample that has
+    arrived, and says whether a batch may be complete now; ``ready``, the batches that are complete, which raises a
+    sample's error instead of its batch.
+    """
 
     def __init__(self, steps: Iterator[Step], ids: Ids, *, batch_size: int, is_padded: bool) -> None:
         self._samples = _Samples(steps, ids, batch_size)
@@ -98,6 +72,7 @@ class _Batches:
 
     @property
     def is_taken(self) -> bool:
+        """Whether all samples were taken."""
         return self._samples.is_taken
 
     def _lacks_filler(self, found: Sequence[Sample]) -> bool:
@@ -253,6 +228,9 @@ class OutOfOrder(_Batches):
             self._late.update(range(self._end, sample.number + 1))
             self._end = max(self._end, sample.number + 1)
             self._late.discard(sample.number)
+
+
+Batcher: TypeAlias = InOrder | OutOfOrder
 
 
 class _Samples:

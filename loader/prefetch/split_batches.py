@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from loader.batch import Batch
 from loader.order.schedule import Step
-from loader.prefetch.batcher import Batcher, Filled, InOrder, OutOfOrder
-from loader.prefetch.engine import FetchEngine
+from loader.prefetch.batcher import Batcher, Filled, InOrder, OutOfOrder, Sample
+from loader.prefetch.engine import Engine
 from loader.prefetch.split_features import gathered
 from loader.splits import Split
 
@@ -37,7 +37,7 @@ def steps_of(rows: int, *, batch_size: int) -> Iterator[Step]:
 
 
 def read_batch(
-    engine: FetchEngine,
+    engine: Engine,
     split: Split,
     positions: NDArray[np.int64],
     *,
@@ -63,7 +63,7 @@ def batch_of(
     features: Mapping[str, NDArray[Any]] | None = None,
 ) -> Batch:
     """The `Batch` of what was read, with the split's labels and the features at the samples' positions."""
-    samples = filled.samples
+    samples: list[Sample] = filled.samples
     positions = np.array([one.position for one in samples], dtype=np.int64)
     labels = np.empty(0, dtype=np.int32)
     if split.labels is not None:

@@ -30,9 +30,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from loader.errors import ClosedError, LoaderError, MissingImageError, UnreachableError
+from loader.errors import ClosedError, LoaderError, MissingImageError, UnreachableError, closed
 from loader.prefetch.batcher import Batcher, Filled, Sample
-from loader.prefetch.closing import closed
 from loader.prefetch.fetcher import Fetcher, Label
 from loader.prefetch.retry_policy import RetryPolicy
 from loader.prefetch.stats import Meter

@@ -1,6 +1,7 @@
 """Pieces of shards: read by many threads, verified, and kept in a cache on disk if there is one."""
 
 import logging
+import os
 import queue
 import threading
 from concurrent.futures import Future
@@ -13,8 +14,7 @@ import numpy as np
 from formats import StorageError
 from formats.retries import Retries
 from formats.shards.layout import Contents, contents_of, piece_digest
-from loader.errors import LoaderError, ShardError, UnreachableError
-from loader.prefetch.closing import closed
+from loader.errors import LoaderError, ShardError, UnreachableError, closed
 from loader.prefetch.stats import Meter
 from loader.s3.client import told
 from loader.shards.piece_cache import PieceCache, PieceLocation
@@ -93,12 +93,16 @@ class PieceReader:
         self._threads = self._idle = self._queued = self._born = 0
         self._free: list[np.ndarray[tuple[int], np.dtype[np.uint8]]] = []
         self._has_warned = False
+        self._process = os.getpid()
         self.is_closed = False
 
-    @property
-    def connections(self) -> int:
-        """The number of threads."""
-        return self._threads
+    def is_usable(self) -> bool:
+        """Not in a forked child, which does not have the threads."""
+        return self._process == os.getpid()
+
+    def figures(self) -> dict[str, int]:
+        """The most requests at the same time, and the threads, each with a connection."""
+        return {"window": self._most, "connections": self._threads}
 
     def connect(self) -> None:
         """Connect. Raises `AccessError`, `UnreachableError`."""
@@ -164,6 +168,8 @@ class PieceReader:
 
     def close(self) -> None:
         """End the threads, as soon as what they read has come."""
+        if not self.is_usable():
+            return
         self.is_closed = True
         for _ in range(self._threads):
             self._wanted.put(None)

@@ -10,7 +10,8 @@ import numpy as np
 from formats.shards.sample_metadata import id_in, integer_in
 from loader.batch import Batch
 from loader.errors import ShardError
-from loader.shards.shard_stream import FilledFromShards, ShardSample
+from loader.prefetch.batcher import Filled
+from loader.shards.shard_stream import ShardSample
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +25,7 @@ class ShardBatches:
     label_type: str
     not_taken: Counter[str] = field(default_factory=Counter)
 
-    def __call__(self, filled: FilledFromShards, epoch: int, /) -> Batch:
+    def __call__(self, filled: Filled, epoch: int, /) -> Batch:
         """Raises `ShardError` for a sample without a class number, an id, or a mask or an array."""
         samples = filled.samples
         self._count_others(samples[: len(samples) - filled.repeats])

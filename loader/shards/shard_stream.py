@@ -15,17 +15,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYetError
-from dataclasses import dataclass, field
-from pathlib import Path
 
-from loader.errors import ShardError
-from loader.prefetch.closing import Closing, closed
-from loader.prefetch.stats import Meter, Stats
+from loader.errors import ShardError, closed
+from loader.prefetch.batcher import Filled
 from loader.shards.held_pieces import HeldPieces, Need
-from loader.shards.piece_cache import PieceCache
 from loader.shards.pieces import Loaded, PieceReader
 from loader.shards.shard_order import ShardStep
-from loader.shards.shard_set import TIMEOUT_SECONDS, Shards
 
 _WAKE_SECONDS = 0.5  # how often a consumer that waits sees Ctrl-C, and a close in another thread
 _MOST_PLANNED = 4096  # batches
@@ -42,22 +37,10 @@ class ShardSample:
         self.number, self.shard, self.key, self.members = number, shard, key, members
 
 
-@dataclass(frozen=True, slots=True)
-class FilledFromShards:
-    """A whole batch, the epoch's number ``number``; the last ``repeats`` samples repeat ones before."""
-
-    number: int
-    samples: list[ShardSample]
-    repeats: int
-    skipped: tuple[()] = ()
-    end: int = 0
-    late: tuple[()] = ()
-
-
 class ShardStream:
     """The batches of one epoch after another, for one consumer."""
 
-    def __init__(self, epochs: Iterator[Iterator[ShardStep]], reader: PieceReader, *, budget: int) -> None:
+    def __init__(self, reader: PieceReader, epochs: Iterator[Iterator[ShardStep]], *, budget: int) -> None:
         self._plan, self._reader = _planned(epochs), reader
         self._pieces = HeldPieces(reader, budget=budget)
         self._process = os.getpid()
@@ -67,7 +50,7 @@ class ShardStream:
         self._ends = 0
         self._has_ended = False
 
-    def take(self) -> FilledFromShards | None:
+    def take(self) -> Filled | None:
         """The next batch; None behind the last of an epoch. Raises what reading a piece raises, and `ClosedError`."""
         if not self.is_usable():
             raise closed()
@@ -82,7 +65,7 @@ class ShardStream:
             self.close()
             raise
         self._advance()
-        return FilledFromShards(step.number, samples, step.repeats)
+        return Filled(step.number, samples, step.repeats)
 
     def is_usable(self) -> bool:
         """Whether more may come: not in a forked child, where nothing is read."""
@@ -164,57 +147,6 @@ class ShardStream:
                 except NotYetError:
                     if not self.is_usable():
                         raise closed() from None
-
-
-@dataclass
-class ShardEngine(Closing):
-    """What the streams of one source share: threads that read, counts, and the room on a disk."""
-
-    shards: Shards
-    budget: int
-    threads: int
-    cache: Path | None = None
-    cache_bytes: int = 0
-    timeout: float = TIMEOUT_SECONDS
-    meter: Meter = field(default_factory=Meter)
-
-    def __post_init__(self) -> None:
-        super().__init__()
-        self._reader: tuple[int, PieceReader] | None = None
-
-    def stream(self, epochs: Iterator[Iterator[ShardStep]], /) -> ShardStream:
-        """Begin to read epochs ahead. Raises what `connect` raises."""
-        stream = ShardStream(epochs, self._connected(), budget=self.budget)
-        self.meter.begin()
-        return stream
-
-    def connect(self) -> None:
-        """Connect. Raises `AccessError`, `UnreachableError`, and `ClosedError` after `close`."""
-        self._connected()
-
-    def _connected(self) -> PieceReader:
-        with self._lock:
-            if self._is_closed:
-                raise closed()
-            if self._reader is None or self._reader[0] != os.getpid():  # threads do not outlive a fork
-                cache = None if self.cache is None else PieceCache(self.cache, size=self.cache_bytes)
-                self._reader = (
-                    os.getpid(),
-                    PieceReader(self.shards, threads=self.threads, meter=self.meter, cache=cache, timeout=self.timeout),
-                )
-            reader = self._reader[1]
-        reader.connect()
-        return reader
-
-    def stats(self) -> Stats:
-        """How reading performs."""
-        reader = self._reader
-        return self.meter.stats(window=self.threads, connections=reader[1].connections if reader is not None else 0)
-
-    def _end(self) -> None:
-        reader, self._reader = self._reader, None
-        if reader is not None and reader[0] == os.getpid():
-            reader[1].close()
 
 
 def inflate(data: bytes, reserve: Callable[[int], None]) -> bytes:

@@ -13,7 +13,7 @@ import pytest
 import loader
 from formats import local_node
 from formats.local_node import LocalNode, hosts_of_script
-from loader import Access, Cluster, OptionError, UnreachableError
+from loader import Access, Cluster, OptionError, UnreachableError, sources
 from tests.support.split_folders import image_ids, write_split_folder
 
 
@@ -123,14 +123,16 @@ def test_a_cluster_that_is_filled_in_is_not_replaced() -> None:
     ],
 )
 def test_a_source_begins_again_in_its_cluster_or_with_changes(
-    changes: dict[str, Any], place: tuple[str, int, str], tmp_path: Path
+    changes: dict[str, Any], place: tuple[str, int, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    read = []
+    monkeypatch.setattr(sources, "readers_of", lambda _, cluster, **more: read.append(cluster))
     folder = write_split_folder(tmp_path / "split", [(image_ids(4), [0] * 4)])
     split = loader.open_split(folder, cache=tmp_path / "cache")
     cluster = Cluster(hosts="127.0.0.1", port=1, access=Access(), consistency="ONE")
     with loader.CassandraSource(split, cluster=cluster, batch_size=2) as source:
         found = pickle.loads(pickle.dumps(source)).again(**changes)
         assert (found.hosts, found.port) == ((place[0],), place[1])
-        assert found._engine._make_fetcher.args[0].cluster.consistency == place[2]
+        assert read[-1].consistency == place[2]
         with pytest.raises(OptionError, match="Wanted cluster, or hosts"):
             source.again(cluster=cluster, hosts="127.0.0.2")

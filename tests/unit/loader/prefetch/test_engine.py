@@ -13,7 +13,8 @@ from loader import ClosedError, MissingImageError, TableError, UnreachableError
 from loader.order.schedule import Step
 from loader.prefetch import stream as module
 from loader.prefetch.batcher import Batcher, Filled, InOrder, OutOfOrder
-from loader.prefetch.engine import FetchEngine
+from loader.prefetch.engine import Engine, Stream
+from loader.prefetch.fetch_thread import fetch_engine
 from loader.prefetch.retry_policy import RetryPolicy
 from loader.prefetch.stats import Meter
 from loader.prefetch.stream import FetchContext, FetchStream
@@ -85,18 +86,18 @@ class FakeFetcher:
             asyncio.run_coroutine_threadsafe(asyncio.sleep(0), self.loop).result(5)
 
 
-Make = Callable[..., tuple[FetchEngine, FakeFetcher]]
+Make = Callable[..., tuple[Engine, FakeFetcher]]
 
 
 @pytest.fixture
 def make() -> Iterator[Make]:
-    engines: list[FetchEngine] = []
+    engines: list[Engine] = []
 
     def build(
         budget: int = 10**9, max_in_flight: int = 1000, timeout: float = 10.0, on_missing: str = "raise", **fake: object
-    ) -> tuple[FetchEngine, FakeFetcher]:
+    ) -> tuple[Engine, FakeFetcher]:
         fetcher = FakeFetcher(**fake)  # type: ignore[arg-type]
-        engine = FetchEngine(
+        engine = fetch_engine(
             lambda: fetcher,
             lambda batcher: batcher,
             budget=budget,
@@ -130,7 +131,7 @@ def unordered(rows: int, batch_size: int = 2, *, first: int = 0, reorder: int = 
     return OutOfOrder(steps(rows, batch_size, first), ids, batch_size=batch_size, is_padded=False, reorder=reorder)
 
 
-def taken(stream: FetchStream) -> Iterator[Filled]:
+def taken(stream: Stream) -> Iterator[Filled]:
     """The undelivered rest of an epoch."""
     while (filled := stream.take()) is not None:
         yield filled

@@ -70,7 +70,7 @@ def read(
     )  # fmt: skip
     reader = CountedReader(shards, meter=meter, budget=budget)
     reader.connect()
-    stream = ShardStream((schedule.steps(epoch, every=every) for epoch in range(2)), reader, budget=budget)
+    stream = ShardStream(reader, (schedule.steps(epoch, every=every) for epoch in range(2)), budget=budget)
     found: list[Any] = []
     try:
         for _ in range(2):
