@@ -294,7 +294,9 @@ class Source:
         is_whole = (offset, every) == (0, 1)
         stream = self._stream(plan, epoch, offset, every)
         wanted = plan.samples(epoch, offset=offset, every=every)
-        is_part = wanted + options.batch_size * options.world_size <= plan.rows  # more is left out than DROP would
+        is_part = (
+            wanted + options.batch_size * options.world_size <= plan.whole.rows
+        )  # more is left out than DROP would
         delivered, left_out, is_kept = 0, 0, False
         missing: list[tuple[bytes, str]] = []
         late: tuple[int, ...] = ()

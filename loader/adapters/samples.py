@@ -114,7 +114,7 @@ def state_of_the_source(state: Mapping[str, Any]) -> dict[str, Any]:
     """The source's part of a loop's state, from which any number of ranks can continue. Raises `StateError`."""
     try:
         begin = ShardState.from_dict(state["begin"])
-        first = (begin.rows - begin.deal().rows) // (begin.batch_size * begin.world_size)
+        first = (begin.rows - begin.dealt) // (begin.batch_size * begin.world_size)
         return replace(begin, steps=int(state["steps"]) - first).to_dict()
     except (KeyError, TypeError, ValueError) as error:
         raise StateError(f"Wanted a state from state_dict(). Found: {error!r}") from None

@@ -1,94 +1,129 @@
-"""The protocol of plans, which say which sample comes when, and what all plans have in common. Pure arithmetic."""
+"""What all plans, which say which sample comes when, have in common. Pure arithmetic."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol, Self
 
 from loader.errors import OptionError, StateError
-from loader.order.permutation import Sharding
+from loader.order.permutation import LastBatchPolicy, Sharding
 
 _OF_THE_SAMPLES = ("fingerprint", "rows")
 _OF_THE_ORDER = ("seed", "shuffle")
 
 
 class PlanState(Protocol):
-    """A position in an epoch."""
+    """A position in an epoch: after ``steps`` batches of all ranks, of the samples that were distributed."""
+
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def steps(self) -> int: ...
+    @property
+    def dealt(self) -> int:
+        """How many samples were distributed: all of the epoch, or what an earlier state had left of it."""
+        ...
+
+    def later(self, steps: int, /) -> "PlanState":
+        """The state after so many more batches of all ranks."""
+        ...
+
+    def following(self) -> "PlanState":
+        """The state at the beginning of the next epoch."""
+        ...
 
     def to_dict(self) -> dict[str, Any]:
         """The state as dictionaries, lists, texts and numbers."""
         ...
 
 
-class Plan(Protocol):
-    """The epochs of one rank, batch by batch. The epoch of a loaded state has only its undelivered rest."""
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The epochs of one rank, batch by batch. The epoch of a ``loaded`` state has only its undelivered rest."""
 
-    @property
-    def rows(self) -> int:
-        """The samples of an epoch over all ranks."""
-        ...
+    fingerprint: str
+    seed: int
+    shuffle: bool
+    batch_size: int
+    rank: int
+    world_size: int
+    last_batch_policy: LastBatchPolicy
+    loaded: PlanState | None = None
 
-    @property
+    def __post_init__(self) -> None:
+        _ = self.whole  # raises if the numbers are not possible
+
+    @cached_property
     def whole(self) -> Sharding:
-        """How a full epoch is distributed."""
-        ...
-
-    @property
-    def loaded(self) -> PlanState | None:
-        """The state that it continues from."""
-        ...
+        """How a full epoch is distributed. Raises `OptionError`."""
+        raise NotImplementedError
 
     @property
     def first_epoch(self) -> int:
         """The epoch of the loaded state; 0 without one."""
-        ...
+        return 0 if self.loaded is None else self.loaded.epoch
 
     def samples(self, epoch: int, /, *, offset: int = 0, every: int = 1) -> int:
         """The samples of the epoch on this rank, in the batches that `steps` gives; those that FILL repeats count."""
-        ...
+        begin: PlanState = self._begin(epoch)
+        sharding = self._sharding(begin.dealt)
+        return sharding.samples_of(range(begin.steps + offset, sharding.steps, every))
 
     def first_step(self, epoch: int, /) -> int:
         """The number of an epoch's first batch: 0, or how many batches of this size were delivered before."""
-        ...
+        begin: PlanState = self._begin(epoch)
+        return (self.whole.rows - begin.dealt) // self.whole.global_batch_size + begin.steps
 
     def steps(self, epoch: int, /, *, offset: int = 0, every: int = 1) -> Iterator[Any]:
         """The batches of an epoch on this rank, in order; or every so-many-th of the remaining ones, from ``offset``
         on.
         """
-        ...
+        raise NotImplementedError
 
     def after(self, epoch: int, /, *, steps: int | None = None) -> PlanState:
         """The state once all ranks have delivered the batches of an epoch before number ``steps``; None: its beginning.
         Raises `OptionError` for fewer batches than the loaded state has, or more than the epoch has.
         """
-        ...
+        begin: PlanState = self._begin(epoch)
+        first = self.first_step(epoch)
+        most = first - begin.steps + self._sharding(begin.dealt).most_steps
+        steps = first if steps is None else steps
+        if not first <= steps <= most:
+            raise OptionError(
+                f"Wanted from {first} to {most} batches of epoch {epoch}, counted from its start. Found: {steps}. "
+                "After a resume, count from source.first_step(epoch)."
+            )
+        return begin.following() if steps == most else begin.later(steps - first)
 
     def after_samples(self, epoch: int, /, *, end: int, late: Iterable[int]) -> PlanState:
         """The state once this rank has delivered, out of order, all samples below ``end`` but the late ones; of one
         rank among several a part of the state, see `merge_states`.
         """
-        ...
+        raise NotImplementedError
 
     def going_on(self, state: Mapping[str, Any], /) -> Self:
         """The same plan, from a state on. Raises `StateError` for a state of another plan."""
-        ...
+        raise NotImplementedError
+
+    def _begin(self, epoch: int) -> Any:
+        """The state at the start of an epoch: all of it, or the rest in the loaded state."""
+        return self.loaded if self.loaded is not None and self.loaded.epoch == epoch else self._whole_epoch(epoch)
+
+    def _whole_epoch(self, epoch: int) -> Any:
+        raise NotImplementedError
+
+    def _sharding(self, rows: int) -> Sharding:
+        return Sharding(rows, self.batch_size, self.rank, self.world_size, self.last_batch_policy)
 
 
-def check_same(found: Any, ours: Any, /, *, samples: str, order: str) -> None:
-    """Compare a state with ours of the same epoch; ``samples`` and ``order`` are the words for them in the message.
-    Raises `StateError` for other samples or another order.
+def check_same(found: Any, ours: Any, /, *, samples: str) -> None:
+    """Compare a state with ours of the same epoch; ``samples`` are the words for them in the message. Raises
+    `StateError` for other samples or another order.
     """
     for name in (*_OF_THE_SAMPLES, *_OF_THE_ORDER):
         if getattr(found, name) != getattr(ours, name):
             raise StateError(
-                f"Wanted a state of {samples if name in _OF_THE_SAMPLES else order}: {name} {getattr(ours, name)}. "
-                f"Found: {getattr(found, name)}. "
+                f"Wanted a state of {samples if name in _OF_THE_SAMPLES else 'this order'}: {name} "
+                f"{getattr(ours, name)}. Found: {getattr(found, name)}. "
                 "Make the source with the options that it had, or start from the beginning."
             )
-
-
-def check_steps(steps: int, *, epoch: int, first: int, most: int) -> None:
-    """Raise `OptionError` unless ``steps`` batches of an epoch, counted from its start, can have been delivered."""
-    if not first <= steps <= most:
-        raise OptionError(
-            f"Wanted from {first} to {most} batches of epoch {epoch}, counted from its start. Found: {steps}. "
-            "After a resume, count from source.first_step(epoch)."
-        )

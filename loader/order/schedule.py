@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loader.errors import StateError
-from loader.order.permutation import LastBatchPolicy, Sharding, epoch_order
-from loader.order.plan import check_same, check_steps
+from loader.order.permutation import Sharding, epoch_order
+from loader.order.plan import Plan, check_same
 from loader.order.state import Left, Share, State
 
 # Places of an order that are computed together: a call takes milliseconds for this many as for a few.
@@ -29,46 +29,17 @@ class Step:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Schedule:
-    """The epochs of a split on one rank. The epoch of a ``loaded`` state has only its undelivered rest."""
+class Schedule(Plan):
+    """The epochs of a split on one rank."""
 
-    fingerprint: str
     rows: int
-    seed: int
-    shuffle: bool
-    batch_size: int
-    rank: int
-    world_size: int
-    last_batch_policy: LastBatchPolicy
     loaded: State | None = None
-
-    def __post_init__(self) -> None:
-        _ = self.whole  # raises if the numbers are not possible
 
     @cached_property
     def whole(self) -> Sharding:
-        """How a full epoch is distributed. Raises `OptionError`."""
         return self._sharding(self.rows)
 
-    @property
-    def first_epoch(self) -> int:
-        """The epoch of the loaded state; 0 without one."""
-        return 0 if self.loaded is None else self.loaded.epoch
-
-    def samples(self, epoch: int, /, *, offset: int = 0, every: int = 1) -> int:
-        """The samples of the epoch on this rank, in the batches that `steps` gives; those that FILL repeats count."""
-        sharding = self._sharding(len(self._begin(epoch).left))
-        return sharding.samples_of(range(offset, sharding.steps, every))
-
-    def first_step(self, epoch: int, /) -> int:
-        """The number of an epoch's first batch: 0, or how many batches of this size were delivered before."""
-        begin = self._begin(epoch)
-        return (begin.rows - len(begin.left)) // begin.global_batch_size
-
     def steps(self, epoch: int, /, *, offset: int = 0, every: int = 1) -> Iterator[Step]:
-        """The batches of an epoch on this rank, in order; or every so-many-th of the remaining ones, from ``offset``
-        on.
-        """
         begin = self._begin(epoch)
         left, sharding, first = begin.left, self._sharding(len(begin.left)), self.first_step(epoch)
         order = epoch_order(self.rows, fingerprint=self.fingerprint, seed=self.seed, epoch=epoch, shuffle=self.shuffle)
@@ -82,23 +53,12 @@ class Schedule:
             for step, positions in zip(steps, places, strict=True):
                 yield Step(first + step, positions, sharding.repeats(step))
 
-    def after(self, epoch: int, /, *, steps: int | None = None) -> State:
-        """As `Plan.after`."""
-        begin = self._begin(epoch)
-        sharding, first = self._sharding(len(begin.left)), self.first_step(epoch)
-        most = first + sharding.most_steps
-        steps = first if steps is None else steps
-        check_steps(steps, epoch=epoch, first=first, most=most)
-        if steps == most:
-            return begin.following()
-        return begin.after(min((steps - first) * sharding.global_batch_size, sharding.rows))
-
     def after_samples(self, epoch: int, /, *, end: int, late: Iterable[int]) -> State:
-        """As `Plan.after_samples`."""
-        begin, late = self._begin(epoch), tuple(late)
-        sharding = self._sharding(len(begin.left))
-        if self.world_size == 1 or (not late and end >= sharding.samples):
-            return begin.following() if end >= sharding.samples and not late else begin.after(end, late=late)
+        begin = self._begin(epoch)
+        late = tuple(late)
+        is_over = not late and end >= self._sharding(begin.dealt).samples
+        if self.world_size == 1 or is_over:
+            return begin.following() if is_over else begin.after(end, late=late)
         return replace(begin, share=Share(self.rank, self.world_size, self.batch_size, end, late))
 
     def going_on(self, state: Mapping[str, Any], /) -> "Schedule":
@@ -106,7 +66,7 @@ class Schedule:
         one rank.
         """
         found = State.from_dict(state)
-        check_same(found, self._whole_epoch(found.epoch), samples="this split", order="this order")
+        check_same(found, self._whole_epoch(found.epoch), samples="this split")
         if found.share is not None:
             raise StateError(
                 "Wanted the state of all ranks. Found: the state of one rank with out-of-order delivery. "
@@ -115,10 +75,8 @@ class Schedule:
         return replace(self, loaded=found)
 
     def _begin(self, epoch: int) -> State:
-        """The state at the start of an epoch: all of it, or the rest in the loaded state."""
-        if self.loaded is not None and self.loaded.epoch == epoch:
-            return replace(self.loaded, global_batch_size=self.batch_size * self.world_size)
-        return self._whole_epoch(epoch)
+        begin: State = super()._begin(epoch)  # its state may come from ranks with another global batch
+        return replace(begin, global_batch_size=self.whole.global_batch_size)
 
     def _whole_epoch(self, epoch: int) -> State:
         return State(
@@ -126,7 +84,7 @@ class Schedule:
             seed=self.seed,
             shuffle=self.shuffle,
             epoch=epoch,
-            global_batch_size=self.batch_size * self.world_size,
+            global_batch_size=self.whole.global_batch_size,
             rows=self.rows,
         )
 
@@ -136,6 +94,3 @@ class Schedule:
         if repeats := sharding.repeats(step):
             found[-repeats:] = sharding.repeated(step, self.rows)
         return found
-
-    def _sharding(self, rows: int) -> Sharding:
-        return Sharding(rows, self.batch_size, self.rank, self.world_size, self.last_batch_policy)

@@ -87,6 +87,20 @@ class State:
         """The undelivered rest of the epoch, including this rank's share."""
         return Left(self.rows, self.start, self.pending)
 
+    @property
+    def dealt(self) -> int:
+        """How many samples are left."""
+        return len(self.left)
+
+    @property
+    def steps(self) -> int:
+        """0: what was delivered is not in `left` any more."""
+        return 0
+
+    def later(self, steps: int, /) -> "State":
+        """The state after so many more batches of all ranks."""
+        return self.after(min(steps * self.global_batch_size, self.dealt))
+
     def after(self, end: int, *, late: Iterable[int] = ()) -> "State":
         """The state once all indices of `left` below ``end`` but the ``late`` ones were delivered."""
         left = self.left.after(end, late=late)

@@ -7,7 +7,7 @@ from typing import Any
 
 from loader.errors import OptionError, StateError
 from loader.order.permutation import LastBatchPolicy, Sharding
-from loader.order.plan import check_same, check_steps
+from loader.order.plan import Plan, check_same
 from loader.shards.shard_order import Deal, EpochOrder, Numbers, Ranges, ShardStep, steps
 
 _FORMAT = 1
@@ -37,6 +37,15 @@ class ShardState:
         """How what was left is distributed."""
         left = ((0, self.rows),) if self.left is None else self.left
         return Deal(left, self.batch_size, self.world_size, self.last_batch_policy, self.streams, self.mix)
+
+    @property
+    def dealt(self) -> int:
+        """How many samples were left before."""
+        return self.deal().rows
+
+    def later(self, steps: int, /) -> "ShardState":
+        """The state after so many more batches of all ranks."""
+        return replace(self, steps=self.steps + steps)
 
     def following(self) -> "ShardState":
         """The state at the beginning of the next epoch."""
@@ -73,72 +82,22 @@ class ShardState:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShardSchedule:
-    """The epochs of shards on one rank. The epoch of a ``loaded`` state has only its undelivered rest."""
+class ShardSchedule(Plan):
+    """The epochs of shards on one rank."""
 
-    fingerprint: str
     pieces: Numbers  # the number of samples of each piece, int64 (p,)
-    seed: int
-    shuffle: bool
-    batch_size: int
-    rank: int
-    world_size: int
-    last_batch_policy: LastBatchPolicy
     streams: int
     mix: int
     loaded: ShardState | None = None
 
-    def __post_init__(self) -> None:
-        _ = self.whole  # raises if the numbers are not possible
-
-    @cached_property
-    def rows(self) -> int:
-        """The samples of all shards."""
-        return int(self.pieces.sum())
-
     @cached_property
     def whole(self) -> Sharding:
-        """How a full epoch is distributed. Raises `OptionError`."""
-        return self._whole_epoch(0).deal().sharding(self.rank)
-
-    @property
-    def first_epoch(self) -> int:
-        """The epoch of the loaded state; 0 without one."""
-        return 0 if self.loaded is None else self.loaded.epoch
-
-    def samples(self, epoch: int, /, *, offset: int = 0, every: int = 1) -> int:
-        """The samples of the epoch on this rank, in the batches that `steps` gives; those that FILL repeats count."""
-        begin = self._begin(epoch)
-        sharding = begin.deal().sharding(self.rank)
-        return sharding.samples_of(range(begin.steps + offset, sharding.steps, every))
-
-    def first_step(self, epoch: int, /) -> int:
-        """The number of an epoch's first batch: 0, or how many batches of this size were delivered before."""
-        begin = self._begin(epoch)
-        return self._first(begin) + begin.steps
+        return self._sharding(int(self.pieces.sum()))
 
     def steps(self, epoch: int, /, *, offset: int = 0, every: int = 1) -> Iterator[ShardStep]:
-        """The batches of an epoch on this rank, in order; or every so-many-th of the remaining ones, from ``offset``
-        on.
-        """
-        begin = self._begin(epoch)
-        return steps(
-            begin.deal(),
-            self._order(epoch),
-            self.rank,
-            first=self._first(begin),
-            begin=begin.steps + offset,
-            every=every,
-        )
-
-    def after(self, epoch: int, /, *, steps: int | None = None) -> ShardState:
-        """As `Plan.after`."""
-        begin = self._begin(epoch)
-        first = self._first(begin)
-        most = first + begin.deal().sharding(self.rank).most_steps
-        steps = first + begin.steps if steps is None else steps
-        check_steps(steps, epoch=epoch, first=first + begin.steps, most=most)
-        return begin.following() if steps == most else replace(begin, steps=steps - first)
+        begin, first = self._begin(epoch), self.first_step(epoch)
+        done, order = begin.steps, self._order(epoch)
+        return steps(begin.deal(), order, self.rank, first=first - done, begin=done + offset, every=every)
 
     def after_samples(self, epoch: int, /, *, end: int, late: Iterable[int]) -> ShardState:
         """Raises `OptionError`: shards are delivered in order."""
@@ -148,21 +107,13 @@ class ShardSchedule:
         """The same schedule, from a state on. Raises `StateError` for a state of other shards or another order."""
         found = ShardState.from_dict(state)
         ours = self._whole_epoch(found.epoch)
-        check_same(found, ours, samples="these shards", order="this order")
+        check_same(found, ours, samples="these shards")
         if any(getattr(found, name) != getattr(ours, name) for name in _OF_THE_DEAL):
             left = found.deal().after(found.steps, self._order(found.epoch)) if found.steps else found.left
             found = replace(ours, left=left)
             if left is not None and not left:
                 found = found.following()
         return replace(self, loaded=found)
-
-    def _begin(self, epoch: int) -> ShardState:
-        """The state at the start of an epoch: all of it, or the rest in the loaded state."""
-        return self.loaded if self.loaded is not None and self.loaded.epoch == epoch else self._whole_epoch(epoch)
-
-    def _first(self, begin: ShardState) -> int:
-        """The number of the first batch of a state's distribution."""
-        return (begin.rows - begin.deal().rows) // (self.batch_size * self.world_size)
 
     def _order(self, epoch: int) -> EpochOrder:
         return EpochOrder(self.pieces, self.fingerprint, self.seed, epoch, self.shuffle)
@@ -173,7 +124,7 @@ class ShardSchedule:
             seed=self.seed,
             shuffle=self.shuffle,
             epoch=epoch,
-            rows=self.rows,
+            rows=self.whole.rows,
             batch_size=self.batch_size,
             world_size=self.world_size,
             last_batch_policy=self.last_batch_policy,
