@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
@@ -131,7 +131,7 @@ def upload_cv_dataset(
         UnreachableError: The store does not answer.
     """
     count = _count(ds)  # None: an iterable
-    packing = _Packing.checked(client, maxsize, maxcount, seed, image_format, quality)
+    options = _checked(client, maxsize, maxcount, seed, image_format, quality)
     workers = check_int("workers", os.cpu_count() or 1 if workers is None else workers, 0)
     check_bools(overwrite=overwrite, create_bucket=create_bucket, progress=progress)
     storage = client.storage(bucket, base_folder, create=create_bucket)
@@ -141,7 +141,7 @@ def upload_cv_dataset(
         job = Job(mine, client, bucket, base_folder, spool, image_format, quality, dataset, names)
         with _processes(workers if count is None else min(workers, count), job) as pool, _bar(progress) as bar:
             items = _measured(pool, ds, count, bar, most=_AHEAD_OF_PICTURES * max(1, workers))
-            layout = packing.layout(items)
+            layout = _layout(items, seed=seed, options=options)
             shards = _write(pool, items, layout, bar)
         _publish(storage, job, shards, items, layout, before, source=f"{type(ds).__module__}.{type(ds).__qualname__}")
     return shards_in(client, bucket, base_folder)
@@ -186,44 +186,33 @@ class _Layout:
     facts: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class _Packing:
-    """The options that decide what is in which shard."""
+def _checked(
+    client: Any, maxsize: float | str, maxcount: float, seed: int, image_format: str, quality: int
+) -> dict[str, Any]:
+    """The options that decide what is in which shard, checked. Raises `OptionError`."""
+    if not isinstance(client, Client):
+        raise OptionError(f"Wanted a client from loader.shards.make_client. Found: {client!r}")
+    size, count = _size("maxsize", maxsize), _whole("maxcount", maxcount)
+    check_int("maxsize", size, 10_240, None if client.is_local else MOST_BYTES_ON_S3)
+    check_int("maxcount", count, 1)
+    check_int("seed", seed, -(1 << 63), (1 << 63) - 1)
+    check_int("quality", quality, 1, 100)
+    check_choice("image_format", image_format, list(FORMATS))
+    return {"maxsize": size, "maxcount": count, "image_format": image_format, "quality": quality}
 
-    maxsize: int
-    maxcount: int
-    seed: int
-    image_format: str
-    quality: int
 
-    @classmethod
-    def checked(
-        cls, client: Any, maxsize: float | str, maxcount: float, seed: int, image_format: str, quality: int
-    ) -> Self:
-        """Check options as callers give them. Raises `OptionError`."""
-        if not isinstance(client, Client):
-            raise OptionError(f"Wanted a client from loader.shards.make_client. Found: {client!r}")
-        size, count = _size("maxsize", maxsize), _whole("maxcount", maxcount)
-        check_int("maxsize", size, 10_240, None if client.is_local else MOST_BYTES_ON_S3)
-        check_int("maxcount", count, 1)
-        check_int("seed", seed, -(1 << 63), (1 << 63) - 1)
-        check_int("quality", quality, 1, 100)
-        check_choice("image_format", image_format, list(FORMATS))
-        return cls(size, count, seed, image_format, quality)
-
-    def layout(self, items: _Items) -> _Layout:
-        """Shuffle items by the seed, and cut where shards are full. Raises `ShardError`."""
-        order = xxhash64([items.ids], seed=int(xxhash64([np.array([self.seed], dtype=np.int64)])[0]))
-        places = np.lexsort((np.arange(len(order)), order))
-        try:
-            cuts = cut(items.sizes[places], maxsize=self.maxsize, maxcount=self.maxcount)
-        except PackingError as error:
-            largest = int(items.sizes.argmax())
-            raise ShardError(f"{error} It is item {largest} of the dataset.") from error
-        options = asdict(self)
-        seed, source = options.pop("seed"), items.fingerprint(places)
-        tag = hashlib.sha256(json.dumps([1, source, items.contents, seed, options]).encode()).hexdigest()[:8]
-        return _Layout(places, cuts, tag, {"seed": seed, "source_fingerprint": source, "options": options})
+def _layout(items: _Items, *, seed: int, options: dict[str, Any]) -> _Layout:
+    """Shuffle items by the seed, and cut where shards are full. Raises `ShardError`."""
+    order = xxhash64([items.ids], seed=int(xxhash64([np.array([seed], dtype=np.int64)])[0]))
+    places = np.lexsort((np.arange(len(order)), order))
+    try:
+        cuts = cut(items.sizes[places], maxsize=options["maxsize"], maxcount=options["maxcount"])
+    except PackingError as error:
+        largest = int(items.sizes.argmax())
+        raise ShardError(f"{error} It is item {largest} of the dataset.") from error
+    source = items.fingerprint(places)
+    tag = hashlib.sha256(json.dumps([1, source, items.contents, seed, options]).encode()).hexdigest()[:8]
+    return _Layout(places, cuts, tag, {"seed": seed, "source_fingerprint": source, "options": options})
 
 
 def _count(ds: Any) -> int | None:
