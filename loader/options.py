@@ -1,4 +1,4 @@
-"""Checks of options as callers give them. All raise `OptionError`."""
+"""Checks of options as callers give them. All but `index_in` raise `OptionError`."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -62,6 +62,21 @@ def check_names(name: str, value: Sequence[str]) -> tuple[str, ...]:
             f"Found: {value!r}"
         )
     return names
+
+
+def check_functions(**functions: Any) -> None:
+    """Functions or None, by their names."""
+    for name, function in functions.items():
+        if function is not None and not callable(function):
+            raise OptionError(f"Wanted {name} as a function. Found: {function!r}")
+
+
+def index_in(length: int, index: int) -> int:
+    """An index counted from the front. Raises IndexError."""
+    found = int(index) + length if index < 0 else int(index)
+    if not 0 <= found < length:
+        raise IndexError(f"Wanted an index from {-length} to {length - 1}. Found: {index}")
+    return found
 
 
 def name_of(function: Any) -> str:

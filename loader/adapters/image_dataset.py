@@ -24,7 +24,7 @@ from loader.cassandra.cluster import Cluster, ClusterOptions, cluster_of
 from loader.errors import OptionError, closed
 from loader.folder.files import FileFetcher
 from loader.folder.folders import Folder
-from loader.options import check_int, check_seconds
+from loader.options import check_functions, check_int, check_seconds, index_in
 from loader.prefetch.engine import Engine
 from loader.prefetch.fetch_thread import fetch_engine
 from loader.prefetch.fetcher import Fetcher
@@ -85,9 +85,7 @@ class ImageDataset(Dataset[Any]):
     ) -> None:
         if not isinstance(split, Split):
             raise OptionError(f"Wanted a split from loader.open_split, or a folder. Found: {split!r}")
-        for name, function in (("transform", transform), ("target_transform", target_transform)):
-            if function is not None and not callable(function):
-                raise OptionError(f"Wanted {name} as a function. Found: {function!r}")
+        check_functions(transform=transform, target_transform=target_transform)
         check_orientation(orientation)
         self.split, self.transform, self.target_transform = split, transform, target_transform
         self._orientation = orientation
@@ -146,7 +144,7 @@ class ImageDataset(Dataset[Any]):
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """The samples of a batch, read in parallel. torch's DataLoader calls this."""
-        positions = [self._position(index) for index in indices]
+        positions = [index_in(len(self), index) for index in indices]
         if not positions:
             return []
         batch = read_batch(self._engine(), self.split, np.array(positions, dtype=np.int64), features=self._features)
@@ -172,12 +170,6 @@ class ImageDataset(Dataset[Any]):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
-
-    def _position(self, index: int) -> int:
-        found = int(index) + len(self) if index < 0 else int(index)
-        if not 0 <= found < len(self):
-            raise IndexError(f"Wanted an index from {-len(self)} to {len(self) - 1}. Found: {index}")
-        return found
 
     def _decoded(self, batch: Batch, place: int) -> Any:
         image = decoded_picture(batch.images[place], self._orientation)

@@ -20,7 +20,7 @@ from loader.adapters.pictures import check_orientation, decoded_picture
 from loader.adapters.undecodable import OnUndecodable
 from loader.errors import DecodeError, MissingImageError, OptionError
 from loader.folder.levels import ClassLevel, check_class_level
-from loader.options import check_bools, check_choice, check_int, check_seconds
+from loader.options import check_bools, check_choice, check_functions, check_int, check_seconds
 from loader.order.permutation import epoch_order
 from loader.ranks import check_detected, ranks
 from loader.s3.client import Client, make_client
@@ -129,9 +129,7 @@ class S3ImageFolder(Dataset[Any]):
             raise OptionError(f"Wanted a client from loader.shards.make_client. Found: {client!r}")
         if isinstance(name, str) and "://" in name:
             raise OptionError(f"Wanted only the name of a bucket, and the folder as prefix. Found: {name!r}")
-        for what, function in (("transform", transform), ("target_transform", target_transform)):
-            if function is not None and not callable(function):
-                raise OptionError(f"Wanted {what} as a function. Found: {function!r}")
+        check_functions(transform=transform, target_transform=target_transform)
         check_choice("class_names", class_names, get_args(ClassNames))
         check_class_level(class_level)
         check_choice("on_undecodable", on_undecodable, get_args(OnUndecodable))

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loader.errors import SplitError
+from loader.options import index_in
 from loader.s3.listing_cache import Listing
 
 ClassNames: TypeAlias = Literal["name", "number"]
@@ -74,9 +75,7 @@ class Samples(Sequence[tuple[str, int]]):
 
     def _place(self, index: int) -> tuple[int, int]:
         """The class's place among the classes, and the index counted from the front."""
-        found = int(index) + len(self) if index < 0 else int(index)
-        if not 0 <= found < len(self):
-            raise IndexError(f"Wanted an index from {-len(self)} to {len(self) - 1}. Found: {index}")
+        found = index_in(len(self), index)
         return bisect_right(self._starts, found) - 1, found
 
 
