@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from loader.adapters.undecodable import OnUndecodable, decode_error, left_out
+from loader.adapters.undecodable import OnUndecodable, left_out
 from loader.batch import Batch
 from loader.dali import EpochReader, dali
 from loader.errors import DecodeError, OptionError, require
@@ -158,21 +158,12 @@ class GenericIterator:
         failed = len(reader.failed)
         asks_dali = not isinstance(error, DecodeError)
         found = [(batch, reader.undecodable(batch, asks_dali=asks_dali)) for batch in batches]
-        for batch, errors in found:
-            if errors and not self._skips:
-                raise decode_error(self._source.split, batch, min(errors), errors[min(errors)]) from error
         if not any(errors for _, errors in found) and len(reader.failed) == failed:
             raise error
         left: list[Batch] = []
         before = self.given
-        leave_out = partial(
-            left_out,
-            split=self._source.split,
-            is_padded=self._source.last_batch_policy != "PARTIAL",
-            skip=self._source.skip,
-        )
         for batch, errors in found:
-            rest = leave_out(batch, errors, before=before) if errors else batch
+            rest = left_out(self._source, batch, errors, before=before, skips=self._skips) if errors else batch
             if rest is not None:
                 left.append(rest)
                 before = rest

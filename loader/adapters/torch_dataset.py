@@ -13,7 +13,7 @@ from loader.adapters.accelerate import check_not_prepared, check_sharded
 from loader.adapters.collation import collated
 from loader.adapters.passes import Pass, Passes, this_worker
 from loader.adapters.pictures import check_orientation, decoded_picture
-from loader.adapters.undecodable import OnUndecodable, decode_error, left_out
+from loader.adapters.undecodable import OnUndecodable, left_out
 from loader.batch import Batch
 from loader.errors import DeliveryError, LoaderError, OptionError, StateError, closed
 from loader.options import check_bools, check_choice, check_int, name_of
@@ -258,10 +258,7 @@ class TorchDataset(IterableDataset[Any]):
         errors = {place: image for place, image in enumerate(images) if isinstance(image, Exception)}
         if not errors:
             return batch, images
-        if not self._skips:
-            raise decode_error(source.split, batch, min(errors), errors[min(errors)]) from errors[min(errors)]
-        is_padded = source.last_batch_policy != "PARTIAL"
-        rest = left_out(batch, errors, before=before, split=source.split, is_padded=is_padded, skip=source.skip)
+        rest = left_out(source, batch, errors, before=before, skips=self._skips)
         return None if rest is None else (rest, [decoded_picture(image, self._orientation) for image in rest.images])
 
 

@@ -1,7 +1,7 @@
 """Images that are not pictures: the error that names one, and batches without them."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import cycle, islice
 from typing import Any, Literal, TypeAlias
@@ -35,27 +35,22 @@ def decode_error(
 
 
 def left_out(
-    batch: Batch,
-    reasons: Mapping[int, object],
-    *,
-    before: Batch | None,
-    split: Split,
-    is_padded: bool,
-    skip: Callable[[Skipped], None],
+    source: Any, batch: Batch, errors: Mapping[int, Exception], *, before: Batch | None, skips: bool
 ) -> Batch | None:
-    """The batch without the samples at the places of ``reasons``, which are skipped; None if nothing is left. If
-    batches are padded, its samples are repeated in turn until it is full, or those of the batch ``before``. Raises
-    `DecodeError` if there are none.
+    """The batch of a `Source` without the samples at the places of ``errors``, which are skipped; None if nothing is
+    left. If batches are padded, its samples are repeated in turn until it is full, or those of the batch ``before``.
+    Raises `DecodeError` if there are none, and without ``skips`` for the first of the errors.
     """
-    kept = [place for place in range(len(batch)) if place not in reasons]
+    split, is_padded = source.split, source.last_batch_policy != "PARTIAL"
+    kept = [place for place in range(len(batch)) if place not in errors]
     fresh = len([place for place in kept if place < len(batch) - batch.repeats])
     is_usable = before is not None and before.epoch == batch.epoch and len(before) > 0
-    if is_padded and not kept and not is_usable:
-        raise decode_error(split, batch, min(reasons), reasons[min(reasons)])
-    for place, why in reasons.items():
+    if not skips or (is_padded and not kept and not is_usable):
+        raise decode_error(split, batch, min(errors), errors[min(errors)]) from errors[min(errors)]
+    for place, why in errors.items():
         if place < len(batch) - batch.repeats:
             reason = str(decode_error(split, batch, place, why))
-            skip(Skipped(_id(batch, place), int(batch.positions[place]), batch.epoch, reason))
+            source.skip(Skipped(_id(batch, place), int(batch.positions[place]), batch.epoch, reason))
     if not is_padded:
         return _taken(batch, kept) if kept else None
     if kept:
