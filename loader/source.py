@@ -4,7 +4,7 @@ import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import Any, Self, TypedDict, Unpack
+from typing import Any, Self
 from uuid import UUID
 
 from numpy.typing import NDArray
@@ -24,23 +24,9 @@ from loader.ranks import check_detected, ranks
 from loader.splits import Split
 
 
-class GivenOptions(TypedDict):
-    """The options that every source has, as callers give them. `Source` explains them."""
-
-    batch_size: int
-    rank: int | None
-    world_size: int | None
-    seed: int
-    shuffle: bool
-    last_batch_policy: LastBatchPolicy
-    memory_budget: int
-    timeout: float
-    max_in_flight: int
-
-
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The same, checked, with detected ranks if none were given."""
+    """The options that every source has, checked. `Source` explains them."""
 
     batch_size: int
     rank: int
@@ -53,21 +39,15 @@ class Options:
     max_in_flight: int
 
     @classmethod
-    def checked(cls, **given: Unpack[GivenOptions]) -> Self:
-        """Check options. The plan checks ``last_batch_policy``. Raises `OptionError`."""
+    def checked(cls, **given: Any) -> Self:
+        """Check options as callers give them, and detect ranks if none are given. The plan checks
+        ``last_batch_policy``. Raises `OptionError`.
+        """
         check_bools(shuffle=given["shuffle"])
-        rank, world_size = ranks(given["rank"], given["world_size"])
-        return cls(
-            batch_size=check_int("batch_size", given["batch_size"]),
-            rank=rank,
-            world_size=world_size,
-            seed=check_int("seed", given["seed"]),
-            shuffle=given["shuffle"],
-            last_batch_policy=given["last_batch_policy"],
-            memory_budget=check_int("memory_budget", given["memory_budget"], 1),
-            timeout=check_seconds("timeout", given["timeout"]),
-            max_in_flight=check_int("max_in_flight", given["max_in_flight"], 1),
-        )
+        given["rank"], given["world_size"] = ranks(given["rank"], given["world_size"])
+        for name, least in (("batch_size", None), ("seed", None), ("memory_budget", 1), ("max_in_flight", 1)):
+            given[name] = check_int(name, given[name], least)
+        return cls(**{**given, "timeout": check_seconds("timeout", given["timeout"])})
 
 
 @dataclass(frozen=True, kw_only=True)

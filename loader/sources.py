@@ -98,14 +98,10 @@ class CassandraSource(Source):
         cluster = cluster_of(cluster, where)
         self.hosts, self.port = cluster.hosts, cluster.port
         columns, names = open_features(split, features), check_names("metadata", metadata)
-        parts = parts_by_id(
-            split, readers_of(split, cluster, metadata=names), options, in_order=in_order, on_missing=on_missing,
-            max_missing=max_missing, metadata=names, features=columns,
-        )  # fmt: skip
-        remake = partial(
-            _in_cluster, type(self), split, cluster, in_order=in_order, metadata=names, features=tuple(columns),
-            on_missing=on_missing, max_missing=max_missing,
-        )  # fmt: skip
+        own: dict[str, Any] = {"in_order": in_order, "on_missing": on_missing, "max_missing": max_missing}
+        make_reader = readers_of(split, cluster, metadata=names)
+        parts = parts_by_id(split, make_reader, options, metadata=names, features=columns, **own)
+        remake = partial(_in_cluster, type(self), split, cluster, metadata=names, features=tuple(columns), **own)
         place = f"hosts={list(self.hosts)}, port={self.port}, "
         super().__init__(split, parts, options, has_detected_ranks=rank is None, remake=remake, where=place)
 
@@ -171,11 +167,9 @@ class FolderSource(Source):
             last_batch_policy=last_batch_policy, memory_budget=memory_budget, timeout=timeout,
             max_in_flight=max_in_flight,
         )  # fmt: skip
-        parts = parts_by_id(
-            folder, partial(FileFetcher, folder), options, in_order=in_order, on_missing=on_missing,
-            max_missing=max_missing,
-        )  # fmt: skip
-        remake = partial(type(self), folder, in_order=in_order, on_missing=on_missing, max_missing=max_missing)
+        own: dict[str, Any] = {"in_order": in_order, "on_missing": on_missing, "max_missing": max_missing}
+        parts = parts_by_id(folder, partial(FileFetcher, folder), options, **own)
+        remake = partial(type(self), folder, **own)
         super().__init__(folder, parts, options, has_detected_ranks=rank is None, remake=remake)
 
 
@@ -246,14 +240,17 @@ class ShardSource(Source):
             last_batch_policy=last_batch_policy, memory_budget=memory_budget, timeout=timeout,
             max_in_flight=max_in_flight,
         )  # fmt: skip
+        cache = None if cache is None else Path(cache).absolute()  # workers may be in another folder
+        own: dict[str, Any] = {"mix": mix, "streams": streams, "cache": cache, "cache_bytes": cache_bytes}
+        parts = _parts_of_shards(shards, options, self._batches_of(shards), **own)
+        remake = partial(type(self), shards, **own)
+        super().__init__(shards, parts, options, has_detected_ranks=rank is None, remake=remake)
+
+    def _batches_of(self, shards: Shards) -> Callable[..., Batch]:
+        """A function that makes batches of what was read."""
         batches = ShardBatches(shards.label_type)
         self.not_taken = batches.not_taken
-        cache = None if cache is None else Path(cache).absolute()  # workers may be in another folder
-        parts = parts_of_shards(
-            shards, options, batches, mix=mix, streams=streams, cache=cache, cache_bytes=cache_bytes
-        )
-        remake = partial(type(self), shards, mix=mix, streams=streams, cache=cache, cache_bytes=cache_bytes)
-        super().__init__(shards, parts, options, has_detected_ranks=rank is None, remake=remake)
+        return batches
 
 
 def parts_by_id(
@@ -301,7 +298,7 @@ def parts_by_id(
     )
 
 
-def parts_of_shards(
+def _parts_of_shards(
     shards: Shards,
     options: Options,
     batch_of: Callable[..., Batch],

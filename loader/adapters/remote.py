@@ -9,7 +9,7 @@ import webdataset.filters as filters
 
 from loader.adapters.accelerate import check_not_prepared
 from loader.adapters.decoding import SAFE_STREAM_DECODERS, Decoding
-from loader.adapters.samples import Base, SampleBatch, passes_of, sample_source, state_of_the_source
+from loader.adapters.samples import Base, SampleBatch, SampleSource, passes_of, state_of_the_source
 from loader.batch import Batch
 from loader.errors import OptionError, StateError
 from loader.options import check_bools, check_int
@@ -103,7 +103,7 @@ class RemoteDataset(Base):
         if not isinstance(client, Client):
             raise OptionError(f"Wanted a client from loader.shards.make_client. Found: {client!r}")
         is_alone = ranks(rank, world_size)[1] == 1
-        self._source = sample_source(
+        self._source = SampleSource(
             shards_in(client, bucket, folder),
             batch_size=1,
             rank=rank,

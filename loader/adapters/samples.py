@@ -1,11 +1,9 @@
 """Samples of shards as dictionaries of bytes, and passes over them, with and without torch."""
 
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,9 +13,8 @@ from loader.options import check_int
 from loader.prefetch.batcher import Filled
 from loader.shards.shard_schedule import ShardState
 from loader.shards.shard_set import Shards
-from loader.shards.shard_stream import ShardSample
-from loader.source import GivenOptions, Options, Source
-from loader.sources import parts_of_shards
+from loader.source import Source
+from loader.sources import ShardSource
 
 if TYPE_CHECKING:
     from torch.utils.data import IterableDataset
@@ -47,21 +44,11 @@ _NO_IDS = np.empty((0, 16), dtype=np.uint8)
 _NO_POSITIONS = np.empty(0, dtype=np.int64)
 
 
-def sample_source(
-    shards: Shards,
-    *,
-    mix: int | None,
-    streams: int,
-    cache: str | os.PathLike[str] | None,
-    cache_bytes: int,
-    **given: Unpack[GivenOptions],
-) -> Source:
+class SampleSource(ShardSource):
     """A source whose batches have only the samples' files, with the options of `ShardSource`."""
-    options, batches = Options.checked(**given), partial(_sample_batch, address=shards.address)
-    cache = None if cache is None else Path(cache).absolute()  # workers may be in another folder
-    parts = parts_of_shards(shards, options, batches, mix=mix, streams=streams, cache=cache, cache_bytes=cache_bytes)
-    remake = partial(sample_source, shards, mix=mix, streams=streams, cache=cache, cache_bytes=cache_bytes)
-    return Source(shards, parts, options, has_detected_ranks=given["rank"] is None, remake=remake)
+
+    def _batches_of(self, shards: Shards) -> Callable[..., Batch]:
+        return partial(_sample_batch, address=shards.address)
 
 
 def _sample_batch(filled: Filled, epoch: int, /, *, address: str) -> SampleBatch:
@@ -73,7 +60,7 @@ def _sample_batch(filled: Filled, epoch: int, /, *, address: str) -> SampleBatch
         epoch=epoch,
         step=filled.number,
         repeats=filled.repeats,
-        samples=[_plain(one, address) for one in filled.samples],
+        samples=[{"__key__": one.key, "__url__": f"{address}/{one.shard}", **one.members} for one in filled.samples],
     )
 
 
@@ -118,7 +105,3 @@ def state_of_the_source(state: Mapping[str, Any]) -> dict[str, Any]:
         return replace(begin, steps=int(state["steps"]) - first).to_dict()
     except (KeyError, TypeError, ValueError) as error:
         raise StateError(f"Wanted a state from state_dict(). Found: {error!r}") from None
-
-
-def _plain(sample: ShardSample, address: str) -> dict[str, Any]:
-    return {"__key__": sample.key, "__url__": f"{address}/{sample.shard}", **sample.members}
