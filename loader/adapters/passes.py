@@ -12,9 +12,9 @@ pass only when all have joined. So a worker that was assigned to the wrong pass 
 
 import fcntl
 import itertools
-import json
 import multiprocessing
 import os
+import pickle
 import threading
 import time
 import weakref
@@ -95,10 +95,10 @@ class Pass:
 class Ledger:
     """The passes that one process has begun, with its workers. No I/O."""
 
-    def __init__(self, following: int | None = None, loads: int = 0, is_closed: bool = False) -> None:
+    def __init__(self, following: int | None = None, loads: int = 0) -> None:
         self.following = following  # the epoch of the next pass; None: the source's first
         self.loads = loads  # how often a state was loaded
-        self.is_closed = is_closed  # whether what the passes read was closed in the main process
+        self.is_closed = False  # whether what the passes read was closed in the main process
         self._passes: list[tuple[Team, int, list[int]]] = []  # team, epoch, numbers of the workers that have joined
 
     def begin(self, team: Team | None, number: int, *, first_epoch: int, epoch: int | None = None) -> Pass:
@@ -125,22 +125,6 @@ class Ledger:
         """The numbers of the workers that have joined a pass."""
         assert begun.team is not None
         return sorted(next((joined for team, _, joined in self._passes if team == begun.team), []))
-
-    def to_json(self) -> list[Any]:
-        """The form that `from_json` reads."""
-        passes = [[one.seed, one.count, one.birth, one.turn, epoch, joined] for one, epoch, joined in self._passes]
-        return [self.following, self.loads, self.is_closed, passes]
-
-    @classmethod
-    def from_json(cls, found: list[Any]) -> "Ledger":
-        """Read what `to_json` returned."""
-        following, loads, is_closed, passes = found
-        ledger = cls(following, loads, is_closed)
-        ledger._passes = [
-            (Team(seed, count, (birth[0], birth[1], birth[2]), turn), epoch, joined)
-            for seed, count, birth, turn, epoch, joined in passes
-        ]
-        return ledger
 
     def _of(self, team: Team, *, but: int) -> tuple[Team, int, list[int]] | None:
         near = [one for one in self._passes if team.is_that_of(one[0]) and but not in one[2]]
@@ -263,11 +247,11 @@ class Passes:
             fcntl.lockf(self._fd, fcntl.LOCK_EX)
             try:
                 length = int.from_bytes(os.pread(self._fd, _NUMBER_BYTES, _NUMBER_BYTES), "little")
-                found = json.loads(os.pread(self._fd, length, 2 * _NUMBER_BYTES)) if length else {}
-                ledger = Ledger.from_json(found[owner]) if owner in found else Ledger(*self._base)
+                found = pickle.loads(os.pread(self._fd, length, 2 * _NUMBER_BYTES)) if length else {}
+                ledger = found.setdefault(owner, Ledger(*self._base))
                 yield ledger
-                text = json.dumps(found | {owner: ledger.to_json()}).encode()
-                os.pwrite(self._fd, len(text).to_bytes(_NUMBER_BYTES, "little") + text, _NUMBER_BYTES)
+                data = pickle.dumps(found)
+                os.pwrite(self._fd, len(data).to_bytes(_NUMBER_BYTES, "little") + data, _NUMBER_BYTES)
             finally:
                 fcntl.lockf(self._fd, fcntl.LOCK_UN)
 

@@ -1,6 +1,5 @@
 """Workers of a pass agree on the epoch, or raise."""
 
-import json
 import multiprocessing
 import os
 import pickle
@@ -43,7 +42,6 @@ def test_workers_of_a_pass_agree_on_its_epoch() -> None:
     resumed = [ledger.begin(team(27, of=2), number, first_epoch=4, epoch=1).epoch for number in range(2)]
     assert resumed == [1, 1]
     assert begin(ledger, [0, 1], of=2, births=29) == [2, 2]
-    assert Ledger.from_json(json.loads(json.dumps(ledger.to_json()))).to_json() == ledger.to_json()
 
 
 def test_no_two_iterators_mix_whatever_begins_when() -> None:
