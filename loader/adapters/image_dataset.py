@@ -1,6 +1,5 @@
 """A split as torch's map-style dataset: images by index; the images of a batch are read in parallel."""
 
-import os
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -25,7 +24,6 @@ from loader.errors import OptionError, closed
 from loader.folder.files import FileFetcher
 from loader.folder.folders import Folder
 from loader.options import check_functions, check_int, check_seconds, index_in
-from loader.prefetch.engine import Engine
 from loader.prefetch.fetch_thread import fetch_engine
 from loader.prefetch.fetcher import Fetcher
 from loader.prefetch.split_batches import batcher_of, read_batch
@@ -110,11 +108,17 @@ class ImageDataset(Dataset[Any]):
         self._begin()
 
     def _begin(self) -> None:
-        self._engines: dict[int, Engine] = {}  # by process: a forked one does not use its parent's
-        self._closing = weakref.finalize(self, _close, self._engines)
+        self._engine = fetch_engine(
+            self._make_fetcher,
+            batcher_of(self.split, batch_size=sys.maxsize),  # each request is one batch
+            budget=self._budget,
+            max_in_flight=self._max_in_flight,
+            timeout=self._timeout,
+        )
+        self._closing = weakref.finalize(self, self._engine.close)
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = {name: value for name, value in self.__dict__.items() if name not in ("_engines", "_closing")}
+        kept = {name: value for name, value in self.__dict__.items() if name not in ("_engine", "_closing")}
         return kept | {"_features": tuple(self._features)}  # not the arrays
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -147,7 +151,9 @@ class ImageDataset(Dataset[Any]):
         positions = [index_in(len(self), index) for index in indices]
         if not positions:
             return []
-        batch = read_batch(self._engine(), self.split, np.array(positions, dtype=np.int64), features=self._features)
+        if self._is_closed or (get_worker_info() is not None and self._passes.is_closed):
+            raise closed()
+        batch = read_batch(self._engine, self.split, np.array(positions, dtype=np.int64), features=self._features)
         labels: Sequence[Any] = batch.label_blobs or batch.labels.tolist()
         images = [self._decoded(batch, place) for place in range(len(batch))]
         if labels and self.target_transform is not None:
@@ -159,7 +165,7 @@ class ImageDataset(Dataset[Any]):
     def close(self) -> None:
         """Close the connections. You may call it twice. Reading raises `ClosedError` afterwards, also in workers."""
         if not self._is_closed:
-            self._engine().close()
+            self._engine.close()
             self._passes.close()
             self._is_closed = True
 
@@ -176,24 +182,3 @@ class ImageDataset(Dataset[Any]):
         if isinstance(image, Exception):
             raise decode_error(self.split, batch, place, image, _ADVICE) from image
         return image if self.transform is None else self.transform(image)
-
-    def _engine(self) -> Engine:
-        """The engine of this process, which connects when it first reads. Raises `ClosedError` after `close`."""
-        if self._is_closed or (get_worker_info() is not None and self._passes.is_closed):
-            raise closed()
-        if (own := self._engines.get(os.getpid())) is None:
-            batcher = batcher_of(self.split, batch_size=sys.maxsize)  # each request is one batch
-            own = fetch_engine(
-                self._make_fetcher,
-                batcher,
-                budget=self._budget,
-                max_in_flight=self._max_in_flight,
-                timeout=self._timeout,
-            )
-            own = self._engines.setdefault(os.getpid(), own)
-        return own
-
-
-def _close(engines: dict[int, Engine]) -> None:
-    if (own := engines.get(os.getpid())) is not None:
-        own.close()
