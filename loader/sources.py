@@ -309,9 +309,10 @@ def _parts_of_shards(
     cache_bytes: int,
 ) -> Parts:
     """The parts of a `Source` that reads shards. Raises `OptionError`."""
+    locations = locations_of(shards)
     plan = ShardSchedule(
         fingerprint=shards.fingerprint,
-        pieces=np.array([one.samples for one in locations_of(shards)], dtype=np.int64),
+        pieces=np.array([one.samples for one in locations], dtype=np.int64),
         streams=check_int("streams", streams, 1, 4096),
         mix=usual_mix(shards, streams) if mix is None else check_int("mix", mix, 1),
         seed=options.seed,
@@ -321,7 +322,12 @@ def _parts_of_shards(
         world_size=options.world_size,
         last_batch_policy=options.last_batch_policy,
     )
-    budget, threads, timeout = _checked_budget(options.memory_budget, shards), options.max_in_flight, options.timeout
+    budget, threads, timeout = options.memory_budget, options.max_in_flight, options.timeout
+    if budget < (least := max((one.bytes for one in locations), default=1)):
+        raise OptionError(
+            f"Wanted memory_budget of at least {least:,} bytes, for the largest piece of {shards.address}. Found: "
+            f"{budget:,}. The workers of a DataLoader share memory_budget, and each needs as much."
+        )
     check_int("cache_bytes", cache_bytes, 0)
 
     def begin(meter: Meter) -> PieceReader:
@@ -330,16 +336,6 @@ def _parts_of_shards(
 
     engine = Engine(begin, partial(ShardStream, budget=budget), window=threads)
     return Parts(plan=plan, engine=engine, batch_of=batch_of)
-
-
-def _checked_budget(budget: int, shards: Shards) -> int:
-    least = max((one.bytes for one in locations_of(shards)), default=1)
-    if budget < least:
-        raise OptionError(
-            f"Wanted memory_budget of at least {least:,} bytes, for the largest piece of {shards.address}. Found: "
-            f"{budget:,}. The workers of a DataLoader share memory_budget, and each needs as much."
-        )
-    return budget
 
 
 def usual_mix(shards: Shards, streams: int) -> int:
