@@ -260,12 +260,10 @@ class RemoteDataset(Base):
             raise OptionError("Wanted samples to be batched. Found: batches. Call batched() once.")
         check_bools(partial=partial)
         policy = self._source.last_batch_policy
-        made = copy.copy(self)
-        made._source = self._source.again(
+        made = self._copied(
             batch_size=check_int("batch_size", batch_size, 1),
             last_batch_policy=policy if partial or policy == "FILL" else "DROP",
         )
-        made._passes = passes_of(made._source)
         made._collate, made._partial = list if collation_fn is None else collation_fn, partial
         return made
 
@@ -292,9 +290,7 @@ class RemoteDataset(Base):
                 f"Wanted unbatched() directly after batched(). Found: {found}. Apply functions to samples, before "
                 "batched(), or take batches apart in your loop."
             )
-        made = copy.copy(self)
-        made._source = self._source.again(batch_size=1, last_batch_policy=self._policy)
-        made._passes = passes_of(made._source)
+        made = self._copied(batch_size=1, last_batch_policy=self._policy)
         made._collate, made._partial = None, True
         return made
 
@@ -320,7 +316,7 @@ class RemoteDataset(Base):
                 f"Wanted slice(stop). Found: {1 + len(more)} arguments. Use a start and a step in your loop: "
                 "itertools.islice(dataset, start, stop, step)."
             )
-        made = self._with(None)
+        made = self._copied()
         most = check_int("stop", stop, 0) * self._source.batch_size
         made._most = most if self._most is None else min(most, self._most)
         return made
@@ -403,16 +399,18 @@ class RemoteDataset(Base):
                 self._source.note(batch.epoch + 1)
                 return
 
-    def _with(self, transform: Transform | None) -> Self:
-        made = copy.copy(self)
-        made._source = self._source.again()  # or the passes of one would count in the other
-        made._passes = passes_of(made._source)
-        if transform is None:
-            pass
-        elif self._collate is None:
+    def _with(self, transform: Transform) -> Self:
+        made = self._copied()
+        if self._collate is None:
             made._transforms = (*self._transforms, transform)
         else:
             made._batch_transforms = (*self._batch_transforms, transform)
+        return made
+
+    def _copied(self, **changes: Any) -> Self:
+        made = copy.copy(self)
+        made._source = self._source.again(**changes)  # or the passes of one would count in the other
+        made._passes = passes_of(made._source)
         return made
 
     def _made(self, batch: SampleBatch) -> Any:
