@@ -13,7 +13,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
@@ -343,14 +343,11 @@ def _measure_iterable(pool: Pool, ds: Iterable[Any], bar: Bar, *, most: int) -> 
     """The same of an iterable, read here and only once, because each process would iterate over all of it."""
 
     def tasks() -> Iterator[tuple[int, list[tuple[Any, int]]]]:
-        first, together = 0, []
-        for number, item in enumerate(_items(ds)):
-            together.append(pair_of(item, number))
-            if len(together) == _ITEMS_TOGETHER:
-                yield first, together
-                first, together = number + 1, []
-        if together:
+        pairs = (pair_of(item, number) for number, item in enumerate(_items(ds)))
+        first = 0
+        while together := list(islice(pairs, _ITEMS_TOGETHER)):
             yield first, together
+            first += len(together)
 
     found = _in_turn(pool, measured_items, tasks(), lambda task: bar("encode", len(task[1]), None), most=most)
     if not found:
@@ -360,17 +357,12 @@ def _measure_iterable(pool: Pool, ds: Iterable[Any], bar: Bar, *, most: int) -> 
 
 def _items(ds: Iterable[Any]) -> Iterator[Any]:
     number = 0
-    items = None
-    while True:
-        try:
-            items = iter(ds) if items is None else items
-            item = next(items)
-        except StopIteration:
-            return
-        except Exception as error:  # whatever the user's dataset does
-            raise ShardError(f"Wanted item {number} of the dataset. Found: {one_line(error)}") from error
-        yield item
-        number += 1
+    try:
+        for item in ds:
+            yield item
+            number += 1
+    except Exception as error:  # whatever the user's dataset does
+        raise ShardError(f"Wanted item {number} of the dataset. Found: {one_line(error)}") from error
 
 
 def _write(pool: Pool, items: _Items, layout: _Layout, bar: Bar) -> list[Shard]:
