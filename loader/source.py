@@ -18,7 +18,7 @@ from loader.order.plan import Plan
 from loader.prefetch.batcher import Filled
 from loader.prefetch.engine import Engine, Stream
 from loader.prefetch.metrics import MetricsServer
-from loader.prefetch.missing import check_missing, counts
+from loader.prefetch.missing import check_missing
 from loader.prefetch.stats import Stats
 from loader.ranks import check_detected, ranks
 from loader.splits import Split
@@ -288,7 +288,8 @@ class Source:
                 delivered, late = delivered + len(batch), filled.late
                 if filled.skipped:
                     left_out += len(filled.skipped)
-                    missing += [(one.id, str(one.error)) for one in filled.skipped if counts(one.error)]
+                    gone = [one for one in filled.skipped if not isinstance(one.error, DeletedImageError)]
+                    missing += [(one.id, str(one.error)) for one in gone]
                     check_missing(missing, self._max_missing, samples=wanted, is_part=is_part, epoch=epoch)
                 self._meter(batch, filled.repeats)
                 if len(batch):  # all of it may have been skipped

@@ -144,10 +144,11 @@ class S3ImageFolder(Dataset[Any]):
         self.prefix = prefix.strip("/")
         self.timeout = timeout
         storage = client.storage(name, prefix)  # also if there is a listing: this checks that we may read
+        place = f"{self.address} at {client.url or S3Access.from_environment().place}"
         call = None if class_level == "top" else partial(_call, self.bucket, self.prefix)
         self._listing = cached_listing(
             None if isinstance(cache, bool) else cache,
-            place=f"{self.address} at {_endpoint(client)}{'' if call else ', topmost folders'}",
+            place=f"{place}{'' if call else ', topmost folders'}",
             refresh=refresh or not cache or client.is_local,
             make=lambda: list_classes(storage, call=call),
         )
@@ -425,7 +426,3 @@ def share(rows: int, rank: int, world_size: int, worker: int, workers: int, /) -
 
 def _call(bucket: str, prefix: str, folder: str, split: str) -> str:
     return f"loader.S3ImageFolder({bucket!r}, {'/'.join(filter(None, (prefix, folder)))!r})"
-
-
-def _endpoint(client: Client) -> str:
-    return client.url or S3Access.from_environment().place

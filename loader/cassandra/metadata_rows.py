@@ -45,6 +45,8 @@ _CONVERT: dict[str, Callable[[str], Any]] = {"date": date.fromisoformat, "timeuu
 class MetadataFetcher:
     """Reads metadata rows only: as a `Fetcher`, it gives an empty image without asking for one."""
 
+    most_in_flight = None
+
     def __init__(self, make: Callable[[], TableReader]) -> None:
         self._reader = make()
         self.connect, self.metadata, self.close = self._reader.connect, self._reader.metadata, self._reader.close
@@ -53,10 +55,6 @@ class MetadataFetcher:
     @property
     def connections(self) -> int:
         return self._reader.connections
-
-    @property
-    def most_in_flight(self) -> int | None:
-        return self._reader.most_in_flight
 
     async def read(self, one: bytes, /) -> tuple[bytes, Label]:
         return b"", None

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from uuid import UUID
 
-from loader.errors import DeletedImageError, MissingImageError
+from loader.errors import MissingImageError
 
 _DEVIATIONS = 3  # standard deviations that a part may miss more
 _SHOWN = 3  # ids in the message
@@ -19,16 +19,11 @@ def most_missing(share: float, *, samples: int, is_part: bool) -> int:
     return math.floor(mean + chance + 1e-9)
 
 
-def counts(error: Exception | None) -> bool:
-    """Whether an image that was left out counts as missing: not if it was deleted on purpose."""
-    return not isinstance(error, DeletedImageError)
-
-
 def check_missing(
     missing: Sequence[tuple[bytes, str]], share: float, *, samples: int, is_part: bool, epoch: int
 ) -> None:
-    """Compare what is missing so far (ids and reasons, without those that `counts` leaves out) with the allowed share
-    of the ``samples`` of the epoch in this process. Raises `MissingImageError` if it is more.
+    """Compare what is missing so far (ids and reasons, without deleted images) with the allowed share of the
+    ``samples`` of the epoch in this process. Raises `MissingImageError` if it is more.
     """
     if len(missing) <= most_missing(share, samples=samples, is_part=is_part):
         return

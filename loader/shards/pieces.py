@@ -126,6 +126,7 @@ class PieceReader:
         if location.bytes > self._usual:
             self.trim(room - location.bytes)
         buffer = self._buffer(location.bytes)
+        # A cache has whole pieces, so the thread that looks there reads all of it.
         parts = 1 if self._cache is not None else max(1, round(location.bytes / _PART_BYTES))
         reading = _Reading(location, Future(), parts, left=parts, buffer=buffer)
         for part in range(parts):
@@ -215,10 +216,10 @@ class PieceReader:
             return
         data = memoryview(buffer.data)[: reading.location.bytes]
         error: BaseException | None = None
+        is_kept = False
         try:
-            if self._cache is not None:
-                self._from_cache(reading.location, data)
-            else:
+            is_kept = self._cache is not None and self._cache.read(reading.location, data)
+            if not is_kept:
                 start, stop = (reading.location.bytes * number // reading.parts for number in (part, part + 1))
                 self._fetch(reading.location, data, start, stop)
         except BaseException as found:
@@ -234,19 +235,13 @@ class PieceReader:
         try:
             if reading.error is not None:
                 raise reading.error[1]
-            if self._cache is None:  # else it was checked before
+            if not is_kept:
                 self._check(reading.location, data, is_read_again=False)
+                if self._cache is not None:
+                    self._cache.keep(reading.location, data)
             reading.future.set_result(self._loaded(reading.location, data, buffer))
         except BaseException as found:
             reading.future.set_exception(found)
-
-    def _from_cache(self, location: PieceLocation, data: memoryview) -> None:
-        """Read a piece from the cache, or from the store and keep it."""
-        assert self._cache is not None
-        if not self._cache.read(location, data):
-            self._fetch(location, data, 0, location.bytes)
-            self._check(location, data, is_read_again=False)
-            self._cache.keep(location, data)
 
     def _loaded(
         self, location: PieceLocation, data: memoryview, buffer: "np.ndarray[tuple[int], np.dtype[np.uint8]]"

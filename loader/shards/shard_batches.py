@@ -36,7 +36,7 @@ class ShardBatches:
         elif self.label_type in ("blob", "multi"):
             blobs = [_companion(one) for one in samples]
         return Batch(
-            images=[image_of(one) for one in samples],
+            images=[next(iter(one.members.values())) for one in samples],  # the first file of a sample
             labels=labels,
             ids=np.frombuffer(b"".join(map(_id, samples)), dtype=np.uint8).reshape(-1, 16),
             positions=np.array([one.number for one in samples], dtype=np.int64),
@@ -62,11 +62,6 @@ class ShardBatches:
                         name,
                     )
                 self.not_taken[name] += 1
-
-
-def image_of(sample: ShardSample) -> bytes:
-    """A sample's picture, which is its first file."""
-    return next(iter(sample.members.values()))
 
 
 def _label(sample: ShardSample) -> int:

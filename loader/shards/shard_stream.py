@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYetError
+from typing import NamedTuple
 
 from loader.errors import ShardError, closed
 from loader.prefetch.batcher import Filled
@@ -28,13 +29,13 @@ _ZSTD, _MAGIC = ".zst", b"\x28\xb5\x2f\xfd"
 _PART_BYTES = 1 << 20  # are inflated at a time, so that a file that inflates to far more is refused early
 
 
-class ShardSample:
+class ShardSample(NamedTuple):
     """One sample: its number in the dataset, its shard and key, and its files by extension."""
 
-    __slots__ = ("key", "members", "number", "shard")
-
-    def __init__(self, number: int, shard: str, key: str, members: dict[str, bytes]) -> None:
-        self.number, self.shard, self.key, self.members = number, shard, key, members
+    number: int
+    shard: str
+    key: str
+    members: dict[str, bytes]
 
 
 class ShardStream:
