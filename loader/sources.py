@@ -285,7 +285,6 @@ def parts_by_id(
         max_in_flight=options.max_in_flight,
         timeout=options.timeout,
         on_missing=on_missing,
-        with_metadata=bool(metadata),
     )
     return Parts(
         plan=plan,

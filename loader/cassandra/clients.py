@@ -4,21 +4,23 @@ acsylla is faster. Its wheel bundles OpenSSL 1.1.1k, which OpenSSL no longer sup
 can replace. The driver uses Python's OpenSSL, which updates of the system or of Python replace.
 """
 
+import asyncio
 import importlib
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TypeAlias
+from typing import Any
 
-from loader.cassandra.cluster import ClientName, Cluster
-from loader.cassandra.fetch_acsylla import AcsyllaFetcher
-from loader.cassandra.fetch_driver import DriverFetcher
-from loader.cassandra.target import Kind, Target
-from loader.errors import MissingExtraError
+from loader.cassandra.cluster import QUORUMS, ClientName, Cluster
+from loader.cassandra.diagnosis import diagnosis
+from loader.cassandra.fetch_acsylla import AcsyllaClient
+from loader.cassandra.fetch_driver import DriverClient
+from loader.cassandra.probe import connections_for, round_trip
+from loader.cassandra.target import CONNECT_SECONDS, Kind, Target
+from loader.errors import LoaderError, MissingExtraError, TableError, UnreachableError
+from loader.prefetch.fetcher import Row
 from loader.splits import Split
 from schemas import TableName
-
-TableReader: TypeAlias = AcsyllaFetcher | DriverFetcher
 
 _log = logging.getLogger(__name__)
 _warned: set[str] = set()
@@ -36,9 +38,11 @@ _WARNINGS: dict[ClientName, str] = {
 _LABELS: dict[str, Kind | None] = {"int": "int", "blob": "blob", "multi": "blob", "none": None}
 
 
-def readers_of(split: Split, cluster: Cluster, *, metadata: tuple[str, ...] = ()) -> Callable[[], TableReader]:
+def readers_of(
+    split: Split, cluster: Cluster, *, metadata: tuple[str, ...] = (), has_images: bool = True
+) -> "Callable[[], TableReader]":
     """A function that makes a reader of a split's tables, one for each process."""
-    return partial(reader, target_of(split, cluster, metadata=metadata))
+    return partial(TableReader, target_of(split, cluster, metadata=metadata), has_images=has_images)
 
 
 def target_of(split: Split, cluster: Cluster, *, metadata: tuple[str, ...] = ()) -> Target:
@@ -74,10 +78,96 @@ def _origin(split: Split) -> str:
     )
 
 
-def reader(target: Target) -> TableReader:
-    """A reader of the target with the cluster's client, or else the default one. Raises `MissingExtraError`."""
+class TableReader:
+    """Reads a target, with as many connections to each node as its cluster says, or as the round trip needs. Without
+    images, it reads metadata alone.
+    """
+
+    most_in_flight = None
+
+    def __init__(self, target: Target, *, has_images: bool = True) -> None:
+        self._target, self._has_images = target, has_images
+        self._client = client_of(target)
+        self._opening: asyncio.Task[None] | None = None
+        self._select: Any = None
+        self._select_metadata: Any = None
+
+    @property
+    def connections(self) -> int:
+        return self._client.connections
+
+    async def connect(self) -> None:
+        target, client, cluster = self._target, self._client, self._target.cluster
+        count = cluster.connections
+        if count is None:
+            seconds = await round_trip(cluster.hosts, cluster.port, cluster.access.tls())
+            count = connections_for(seconds, bytes_a_second=client.bytes_a_second)
+        self._opening = asyncio.create_task(client.open(count))
+        done, _ = await asyncio.wait({self._opening}, timeout=CONNECT_SECONDS)
+        if not done:
+            raise UnreachableError(f"Wanted Cassandra at {cluster.place}. Found: no answer in {CONNECT_SECONDS:.0f} s")
+        try:
+            self._opening.result()
+            target.check(await client.columns(target.table))
+            self._select = await client.prepare(target.select)
+            if target.metadata:
+                target.check_metadata(await client.columns(target.metadata_table))
+                self._select_metadata = await client.prepare(target.select_metadata)
+        except LoaderError:
+            raise
+        except client.error as error:
+            found = await client.explained(error, f"Cassandra at {cluster.place}")
+            if not isinstance(found, TableError):
+                found = await diagnosis(cluster) or found
+            raise found from error
+
+    async def read(self, one: bytes, /) -> Row:
+        if not self._has_images:
+            return b"", None, await self._metadata(one)
+        if not self._target.metadata:
+            return *self._target.image(one, await self._row(self._select, one)), ()
+        other = asyncio.ensure_future(self._metadata(one))
+        try:  # If both fail, the image's error counts: it tells whether the image was deleted.
+            found = self._target.image(one, await self._row(self._select, one))
+            return *found, await other
+        finally:
+            if not other.cancel() and not other.cancelled():
+                other.exception()  # seen
+
+    async def _metadata(self, one: bytes) -> tuple[Any, ...]:
+        return self._target.values(one, await self._row(self._select_metadata, one))
+
+    async def _row(self, select: Any, one: bytes) -> tuple[Any, ...] | None:
+        try:
+            row = await self._client.row(select, one)
+            is_absent = row is None or (select is self._select and row[0] is None)
+            if is_absent and self._target.cluster.consistency not in QUORUMS:
+                # Ask a quorum before a row counts as missing or deleted: the replicas that were asked may have missed
+                # its write.
+                row = await self._client.row(select, one, at_quorum=True)
+        except self._client.error as error:
+            raise await self._client.explained(error, self.wanted(one)) from error
+        return row
+
+    def wanted(self, one: bytes, /) -> str:
+        return self._target.wanted(one)
+
+    async def columns(self, table: TableName) -> dict[str, tuple[str, str]]:
+        """The type and kind of each column of a table by its name; none if there is no such table."""
+        return await self._client.columns(table)
+
+    async def close(self) -> None:
+        if self._opening is not None:
+            await asyncio.wait({self._opening})
+            if not self._opening.cancelled():
+                self._opening.exception()  # seen
+            await self._client.close()
+
+
+def client_of(target: Target) -> AcsyllaClient | DriverClient:
+    """The cluster's client, or else the default one. Raises `MissingExtraError`."""
     client = target.cluster.client or default_client(uses_tls=target.cluster.access.uses_tls)
-    return AcsyllaFetcher(target) if client == "acsylla" else DriverFetcher(target)
+    return AcsyllaClient(target) if client == "acsylla" else DriverClient(target)
 
 
 def default_client(*, uses_tls: bool) -> ClientName:

@@ -1,4 +1,4 @@
-"""Reads images with DataStax's Python driver, which uses Python's TLS."""
+"""Reads rows with DataStax's Python driver, which uses Python's TLS."""
 
 import asyncio
 import itertools
@@ -16,12 +16,9 @@ from urllib.request import urlopen
 from uuid import UUID
 
 from loader.cassandra.access import Access, by_name
-from loader.cassandra.cluster import QUORUMS
-from loader.cassandra.diagnosis import diagnosis, is_named
-from loader.cassandra.probe import connections_for, round_trip
-from loader.cassandra.target import CONNECT_SECONDS, Target
+from loader.cassandra.diagnosis import is_named
+from loader.cassandra.target import Target
 from loader.errors import AccessError, LoaderError, TableError, UnreachableError, require
-from loader.prefetch.fetcher import Label
 from schemas import TableName
 
 _REQUEST_SECONDS = 30.0  # a read may wait for hundreds of others on a slow link
@@ -30,17 +27,17 @@ _RECONNECT_SECONDS = (0.5, 2.0)  # first and longest pause before reconnecting t
 _HEARTBEAT_SECONDS = 5.0  # how often a node is asked whether it is up, and how long it may take to answer
 _PROTOCOL = 4  # supported since 2.2; version 5 adds checksums, which cost time
 _QUORUM = "quorum"
-_BYTES_A_SECOND = 200e6  # more than one thread of Python reads
 # How much the driver asks a socket for. It goes on reading while it gets that much, and then copies all that it has
 # read for each answer in it; over TLS it gets a record of 16 kB at most. Measured with 256 reads in flight over TLS:
 # 0.7 ms CPU an image, against 1.15 ms with the driver's own 4 kB.
 _READ_BYTES = 1 << 16
 
 
-class DriverFetcher:
-    """Reads a target, with as many connections to each node as its cluster says, or as the round trip needs."""
+class DriverClient:
+    """Sessions of the driver, for `loader.cassandra.clients.TableReader`."""
 
-    most_in_flight = None
+    bytes_a_second = 200e6  # more than one thread of Python reads
+    error = Exception  # its errors have no root in common
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -51,82 +48,38 @@ class DriverFetcher:
         self._errors = require("cassandra", extra="loader", purpose="reading from Cassandra")
         # Its messages are shown only if there is a handler: what matters to the caller is raised as an error.
         logging.getLogger("cassandra").addHandler(logging.NullHandler())
-        self._connecting: asyncio.Future[Any] | None = None
         self._cluster: Any = None
         # A session of the driver has one connection to each node, so there are as many sessions, which take turns.
         self._sessions: list[Any] = []
         self._turns: Iterator[Any] = iter(())
-        self._select: Any = None
-        self._select_metadata: Any = None
 
     @property
     def connections(self) -> int:
         states = (state for session in self._sessions for state in session.get_pool_state().values())
         return sum(int(state["open_count"]) for state in states)
 
-    async def connect(self) -> None:
-        target, cluster = self._target, self._target.cluster
-        count = cluster.connections
-        if count is None:
-            seconds = await round_trip(cluster.hosts, cluster.port, cluster.access.tls())
-            count = connections_for(seconds, bytes_a_second=_BYTES_A_SECOND)
-        self._connecting = asyncio.ensure_future(self._connect(count))
-        done, _ = await asyncio.wait({self._connecting}, timeout=CONNECT_SECONDS)
-        if not done:
-            raise UnreachableError(f"Wanted Cassandra at {cluster.place}. Found: no answer in {CONNECT_SECONDS:.0f} s")
-        try:
-            self._sessions = self._connecting.result()
-            self._turns = itertools.cycle(self._sessions)
-            target.check(await self.columns(target.table))
-            self._select = await _in_thread(partial(self._sessions[0].prepare, target.select))
-            if target.metadata:
-                target.check_metadata(await self.columns(target.metadata_table))
-                self._select_metadata = await _in_thread(partial(self._sessions[0].prepare, target.select_metadata))
-        except LoaderError:
-            raise
-        except Exception as error:  # the driver's errors have no root in common
-            found = self._translate(error, f"Cassandra at {cluster.place}")
-            if not isinstance(found, TableError):
-                found = await diagnosis(cluster) or found
-            raise found from error
+    async def open(self, connections: int) -> None:
+        """Open so many sessions; fewer if the server refuses some after the first."""
+        self._cluster = await _in_thread(partial(self._make_cluster, connections))
+        # If the first fails, the driver shuts the cluster down, and others would raise that instead of the cause.
+        first = await _in_thread(self._cluster.connect)
+        others = (_in_thread(self._cluster.connect) for _ in range(connections - 1))
+        found = await asyncio.gather(*others, return_exceptions=True)
+        self._sessions = [first, *(session for session in found if not isinstance(session, BaseException))]
+        self._turns = itertools.cycle(self._sessions)
 
-    async def read(self, one: bytes, /) -> tuple[bytes, Label]:
-        return self._target.image(one, await self._row(self._select, one))
+    async def prepare(self, select: str) -> Any:
+        return await _in_thread(partial(self._sessions[0].prepare, select))
 
-    async def metadata(self, one: bytes, /) -> tuple[Any, ...]:
-        return self._target.values(one, await self._row(self._select_metadata, one))
-
-    async def _row(self, statement: Any, one: bytes) -> tuple[Any, ...] | None:
-        try:
-            rows = await self._ask(statement.bind((UUID(bytes=one),)))
-            is_absent = not rows or (statement is self._select and rows[0][0] is None)
-            if is_absent and self._target.cluster.consistency not in QUORUMS:
-                # Ask a quorum before a row counts as missing or deleted: the replicas that were asked may have missed
-                # its write.
-                rows = await self._ask(statement.bind((UUID(bytes=one),)), execution_profile=_QUORUM)
-        except Exception as error:  # as in `connect`
-            raise self._translate(error, self.wanted(one)) from error
+    async def row(self, select: Any, one: bytes, *, at_quorum: bool = False) -> tuple[Any, ...] | None:
+        level = {"execution_profile": _QUORUM} if at_quorum else {}
+        rows = await self._ask(select.bind((UUID(bytes=one),)), **level)
         return rows[0] if rows else None
 
-    def wanted(self, one: bytes, /) -> str:
-        return self._target.wanted(one)
-
     async def close(self) -> None:
-        if self._connecting is None:
-            return
-        await asyncio.wait({self._connecting})
         self._sessions = []
         if self._cluster is not None:
             await _in_thread(self._cluster.shutdown)
-
-    async def _connect(self, count: int) -> list[Any]:
-        """So many sessions; fewer if the server refuses some after the first."""
-        self._cluster = await _in_thread(partial(self._make_cluster, count))
-        # If the first fails, the driver shuts the cluster down, and others would raise that instead of the cause.
-        first = await _in_thread(self._cluster.connect)
-        others = (_in_thread(self._cluster.connect) for _ in range(count - 1))
-        found = await asyncio.gather(*others, return_exceptions=True)
-        return [first, *(session for session in found if not isinstance(session, BaseException))]
 
     def _make_cluster(self, count: int) -> Any:
         """The driver's cluster, not yet connected; blocks while names are looked up."""
@@ -222,7 +175,7 @@ class DriverFetcher:
         )
         return {name: (cql_type, kind) for name, cql_type, kind in rows}
 
-    def _translate(self, error: Exception, wanted: str) -> LoaderError:
+    async def explained(self, error: Exception, wanted: str) -> LoaderError:
         """The driver's error as one of ours."""
         # The errors of the hosts, if none was left; or a list of hosts that were not asked.
         said = getattr(error, "errors", None)

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +12,6 @@ from loader.cassandra.clients import TableReader, readers_of
 from loader.cassandra.cluster import Cluster
 from loader.errors import OptionError, TableError
 from loader.prefetch.fetch_thread import fetch_engine
-from loader.prefetch.fetcher import Label
 from loader.prefetch.split_batches import batcher_of, steps_of
 from loader.splits import Split
 from schemas import SchemaError, TableName
@@ -42,24 +40,6 @@ _ARROW = {
 _CONVERT: dict[str, Callable[[str], Any]] = {"date": date.fromisoformat, "timeuuid": str, "uuid": str}
 
 
-class MetadataFetcher:
-    """Reads metadata rows only: as a `Fetcher`, it gives an empty image without asking for one."""
-
-    most_in_flight = None
-
-    def __init__(self, make: Callable[[], TableReader]) -> None:
-        self._reader = make()
-        self.connect, self.metadata, self.close = self._reader.connect, self._reader.metadata, self._reader.close
-        self.wanted = self._reader.wanted
-
-    @property
-    def connections(self) -> int:
-        return self._reader.connections
-
-    async def read(self, one: bytes, /) -> tuple[bytes, Label]:
-        return b"", None
-
-
 def read_metadata(split: Split, columns: tuple[str, ...] | None, cluster: Cluster) -> pa.Table:
     """Columns of the split's metadata table, by position; None: all but id and label. Raises `OptionError`,
     `TableError` for columns that are not there, `MissingImageError` for an id without a row, `UnreachableError`,
@@ -73,11 +53,10 @@ def read_metadata(split: Split, columns: tuple[str, ...] | None, cluster: Cluste
     if columns is None:
         columns = tuple(name for name in kinds if name not in (split.columns.id, split.columns.label))
     engine = fetch_engine(
-        partial(MetadataFetcher, readers_of(split, cluster, metadata=columns)),
+        readers_of(split, cluster, metadata=columns, has_images=False),
         batcher_of(split, batch_size=_ROWS),
         budget=_BUDGET,
         max_in_flight=4096,
-        with_metadata=True,
     )
     found: list[list[Any]] = [[] for _ in columns]
     stream = engine.stream(iter([steps_of(len(split), batch_size=_ROWS)]))

@@ -9,12 +9,12 @@ from contextlib import suppress
 # A frame of the native protocol, version 4, that asks what the node supports: it answers without a log-in.
 OPTIONS = bytes([4, 0, 0, 0, 5, 0, 0, 0, 0])
 _SECONDS = 2.0  # for each host
-_BYTES_A_SECOND = 500e6  # what one rank may read
+BYTES_A_SECOND = 500e6  # what one rank may read
 _WINDOW = 2e6  # what one connection carries in a round trip at most, with usual buffers
 _LEAST, _MOST = 2, 64  # connections
 
 
-def connections_for(seconds: float | None, /, *, bytes_a_second: float = _BYTES_A_SECOND) -> int:
+def connections_for(seconds: float | None, /, *, bytes_a_second: float) -> int:
     """The connections to a node for its round trip (None if unknown) and what a client may read in a second."""
     return _MOST // 4 if seconds is None else min(max(_LEAST, math.ceil(bytes_a_second * seconds / _WINDOW)), _MOST)
 

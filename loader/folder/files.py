@@ -3,14 +3,13 @@
 import asyncio
 import os
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 from uuid import UUID
 
 import numpy as np
 
 from loader.errors import AccessError, MissingImageError, UnreachableError
 from loader.folder.folders import Folder
-from loader.prefetch.fetcher import Label
+from loader.prefetch.fetcher import Row
 
 _THREADS = 16
 
@@ -34,13 +33,13 @@ class FileFetcher:
     async def connect(self) -> None:
         """Does nothing: errors are raised for each file."""
 
-    async def read(self, one: bytes, /) -> tuple[bytes, Label]:
+    async def read(self, one: bytes, /) -> Row:
         path = self._path(one)
         try:
             data = await asyncio.get_running_loop().run_in_executor(self._pool, _read, path)
             if not data:
                 raise MissingImageError(f"Wanted {self.wanted(one)}. Found: an empty file. Was copying interrupted?")
-            return data, None
+            return data, None, ()
         except FileNotFoundError as error:
             raise MissingImageError(
                 f"Wanted {self.wanted(one)}. Found: no such file. Was it deleted since the folder was listed?"
@@ -49,9 +48,6 @@ class FileFetcher:
             raise AccessError(f"Wanted {self.wanted(one)}. Found: {error.strerror}") from error
         except OSError as error:
             raise UnreachableError(f"Wanted {self.wanted(one)}. Found: {error.strerror}") from error
-
-    async def metadata(self, one: bytes, /) -> tuple[Any, ...]:
-        raise NotImplementedError  # files have no columns, and FolderSource has no such option
 
     def wanted(self, one: bytes, /) -> str:
         return f"image {UUID(bytes=one)} from the file {os.fsdecode(self._path(one))}"

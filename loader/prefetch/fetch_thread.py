@@ -42,7 +42,6 @@ def fetch_engine(
     max_in_flight: int,
     timeout: float = 60.0,
     on_missing: OnMissing = "raise",
-    with_metadata: bool = False,
 ) -> Engine:
     """An engine that reads by id; ``begin_epoch`` makes the batches of an epoch of its steps. ``budget`` is in bytes,
     ``timeout`` in seconds, for one image.
@@ -53,7 +52,7 @@ def fetch_engine(
             most = min(max_in_flight, fetcher.most_in_flight or max_in_flight)
             window = Window(most=most, now=asyncio.get_running_loop().time())
             policy = RetryPolicy(timeout=timeout)
-            return FetchContext(fetcher, window, policy, meter, budget, on_missing, with_metadata)
+            return FetchContext(fetcher, window, policy, meter, budget, on_missing)
 
         return FetchThread(make_fetcher, context_of)
 

@@ -3,6 +3,7 @@
 from typing import Any, Protocol, TypeAlias
 
 Label: TypeAlias = int | bytes | None  # a class number, or the bytes of a mask or an array
+Row: TypeAlias = tuple[bytes, Label, tuple[Any, ...]]  # an image, its label, and values of metadata columns
 
 
 class Fetcher(Protocol):
@@ -22,15 +23,11 @@ class Fetcher(Protocol):
         """Connect. Raises `UnreachableError`, `AccessError` or `TableError`."""
         ...
 
-    async def read(self, one: bytes, /) -> tuple[bytes, Label]:
-        """The image with an id of 16 bytes, and its label if labels are requested. Raises `UnreachableError`, after
-        which the read may be repeated, `MissingImageError`, `AccessError`, and `TableError`, also for an image without
-        a label.
+    async def read(self, one: bytes, /) -> Row:
+        """The image with an id of 16 bytes, its label if labels are requested, and the values of the requested metadata
+        columns. Raises `UnreachableError`, after which the read may be repeated, `MissingImageError`, `AccessError`,
+        and `TableError`, also for an image without a label.
         """
-        ...
-
-    async def metadata(self, one: bytes, /) -> tuple[Any, ...]:
-        """The values of the requested metadata columns for an id. Raises as `read` does."""
         ...
 
     def wanted(self, one: bytes, /) -> str:

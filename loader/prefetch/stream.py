@@ -25,14 +25,14 @@ import asyncio
 import os
 import queue
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from loader.errors import ClosedError, LoaderError, MissingImageError, UnreachableError, closed
 from loader.prefetch.batcher import Batcher, Filled, Sample
-from loader.prefetch.fetcher import Fetcher, Label
+from loader.prefetch.fetcher import Fetcher
 from loader.prefetch.retry_policy import RetryPolicy
 from loader.prefetch.stats import Meter
 from loader.prefetch.window import Window
@@ -55,7 +55,6 @@ class FetchContext:
     meter: Meter
     budget: int
     on_missing: OnMissing
-    with_metadata: bool = False
 
 
 class FetchStream:
@@ -205,12 +204,7 @@ class FetchStream:
             sent = sample.sent = now()
             sample.begun = sample.begun or sent
             try:
-                if context.with_metadata:
-                    (sample.image, sample.label), sample.metadata = await _both(
-                        read(sample.id), context.fetcher.metadata(sample.id)
-                    )
-                else:
-                    sample.image, sample.label = await read(sample.id)
+                sample.image, sample.label, sample.metadata = await read(sample.id)
                 sample.error = None
             except UnreachableError as error:
                 if not await self._try_again(sample, error):
@@ -339,16 +333,3 @@ class FetchStream:
         self._held = 0
         self._open.clear()
         self._epochs = iter(())
-
-
-async def _both(
-    image: Awaitable[tuple[bytes, Label]], metadata: Awaitable[tuple[Any, ...]]
-) -> tuple[tuple[bytes, Label], tuple[Any, ...]]:
-    """Wait for both. If both fail, the image's error counts: it tells whether the image was deleted."""
-    other = asyncio.ensure_future(metadata)
-    try:
-        found = await image
-        return found, await other
-    finally:
-        if not other.cancel() and not other.cancelled():
-            other.exception()  # seen

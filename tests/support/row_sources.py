@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from loader import DeletedImageError, MissingImageError, Split
-from loader.prefetch.fetcher import Label
+from loader.prefetch.fetcher import Label, Row
 from loader.prefetch.split_features import open_features
 from loader.prefetch.stream import OnMissing
 from loader.source import Options, Source
@@ -31,18 +31,14 @@ class RowFetcher:
     async def connect(self) -> None:
         """Do nothing."""
 
-    async def read(self, one: bytes, /) -> tuple[bytes, Label]:
+    async def read(self, one: bytes, /) -> Row:
         await asyncio.sleep(0)
         key = UUID(bytes=one)
         if key not in self._rows:
             raise MissingImageError(f"Wanted {self.wanted(one)}. Found: no such row")
         if (data := self._rows[key]) is None:
             raise DeletedImageError(f"Wanted {self.wanted(one)}. Found: it was deleted")
-        return data, self._labels.get(key)
-
-    async def metadata(self, one: bytes, /) -> tuple[Any, ...]:
-        await asyncio.sleep(0)
-        return self._notes[UUID(bytes=one)]
+        return data, self._labels.get(key), self._notes.get(key, ())
 
     def wanted(self, one: bytes, /) -> str:
         return f"image {UUID(bytes=one)} from memory"

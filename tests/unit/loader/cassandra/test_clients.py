@@ -11,8 +11,8 @@ import loader
 from loader.cassandra import clients
 from loader.cassandra.access import Access
 from loader.cassandra.cluster import Cluster
-from loader.cassandra.fetch_acsylla import AcsyllaFetcher
-from loader.cassandra.fetch_driver import DriverFetcher
+from loader.cassandra.fetch_acsylla import AcsyllaClient
+from loader.cassandra.fetch_driver import DriverClient
 from loader.cassandra.target import Target
 from schemas import Columns, TableName
 from tests.support.certificates import Authority
@@ -44,10 +44,10 @@ def through(client: Any, target: Target) -> Target:
 
 
 def test_acsylla_reads_without_tls_and_the_driver_over_tls(encrypted: Target, caplog: pytest.LogCaptureFixture) -> None:
-    assert isinstance(clients.reader(TARGET), AcsyllaFetcher)
-    assert isinstance(clients.reader(encrypted), DriverFetcher)
-    assert isinstance(clients.reader(through("acsylla", encrypted)), AcsyllaFetcher)
-    assert isinstance(clients.reader(through("cassandra-driver", TARGET)), DriverFetcher)
+    assert isinstance(clients.client_of(TARGET), AcsyllaClient)
+    assert isinstance(clients.client_of(encrypted), DriverClient)
+    assert isinstance(clients.client_of(through("acsylla", encrypted)), AcsyllaClient)
+    assert isinstance(clients.client_of(through("cassandra-driver", TARGET)), DriverClient)
     assert caplog.messages == []
 
 
@@ -56,7 +56,7 @@ def test_without_acsylla_the_slower_driver_is_used_with_one_warning(
 ) -> None:
     monkeypatch.setitem(sys.modules, "acsylla", None)
     for _ in range(2):
-        assert isinstance(clients.reader(TARGET), DriverFetcher)
+        assert isinstance(clients.client_of(TARGET), DriverClient)
     (message,) = caplog.messages
     assert message.startswith("acsylla cannot be imported (")
     assert "reading with cassandra-driver, which takes about three times the CPU time" in message
@@ -67,7 +67,7 @@ def test_without_the_driver_acsylla_reads_over_tls_with_one_warning_of_its_opens
 ) -> None:
     monkeypatch.setitem(sys.modules, "cassandra.cluster", None)
     for _ in range(2):
-        assert isinstance(clients.reader(encrypted), AcsyllaFetcher)
+        assert isinstance(clients.client_of(encrypted), AcsyllaClient)
     (message,) = caplog.messages
     assert message.startswith("cassandra-driver cannot be imported (")
     assert "acsylla. It bundles OpenSSL 1.1.1k, which OpenSSL no longer supports" in message
@@ -80,11 +80,11 @@ def test_a_requested_client_that_is_not_installed_is_reported(monkeypatch: pytes
         monkeypatch.setitem(sys.modules, name, None)
     wanted = {"acsylla": "acsylla", "cassandra-driver": "cassandra"}[client]
     with pytest.raises(loader.MissingExtraError, match=rf"Wanted {wanted}\b.* pip install 'imagestrata\[loader\]'"):
-        clients.reader(through(client, TARGET))
+        clients.client_of(through(client, TARGET))
 
 
 def test_both_clients_are_named_where_neither_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("acsylla", "cassandra", "cassandra.cluster"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(loader.MissingExtraError, match=r"Wanted acsylla or cassandra-driver .*neither can be imported"):
-        clients.reader(TARGET)
+        clients.client_of(TARGET)

@@ -15,6 +15,7 @@ from loader.prefetch import stream as module
 from loader.prefetch.batcher import Batcher, Filled, InOrder, OutOfOrder
 from loader.prefetch.engine import Engine, Stream
 from loader.prefetch.fetch_thread import fetch_engine
+from loader.prefetch.fetcher import Row
 from loader.prefetch.retry_policy import RetryPolicy
 from loader.prefetch.stats import Meter
 from loader.prefetch.stream import FetchContext, FetchStream
@@ -44,7 +45,7 @@ class FakeFetcher:
         if self.refuses:
             raise UnreachableError("Wanted Cassandra. Found: nothing")
 
-    async def read(self, one: bytes, /) -> tuple[bytes, int | None]:
+    async def read(self, one: bytes, /) -> Row:
         number = int.from_bytes(one, "big")
         gate = asyncio.Event()
         with self.changed:
@@ -61,7 +62,7 @@ class FakeFetcher:
             raise
         if self.errors.get(number):
             raise self.errors[number].pop(0)
-        return bytes([number % 256]) * SIZE, number
+        return bytes([number % 256]) * SIZE, number, ()
 
     def wanted(self, one: bytes, /) -> str:
         return f"image {int.from_bytes(one, 'big')}"
