@@ -5,9 +5,9 @@ here, and DALI gets their pixels as PNM, a format without losses that it only co
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 import numpy as np
@@ -18,8 +18,37 @@ from loader.adapters.undecodable import decode_error
 from loader.batch import Batch
 from loader.errors import DecodeError, TableError, require
 from loader.order.delivery import Position
+from loader.splits import Split
 
 _DALI_TYPES = {"bool": "BOOL", "int32": "INT32", "int64": "INT64", "float32": "FLOAT", "float64": "FLOAT64"}
+
+
+class Batches(Protocol):
+    """What `EpochReader` needs of a source, whose module imports this one."""
+
+    @property
+    def split(self) -> Split:
+        """What is read, for errors that name a file of it."""
+        ...
+
+    @property
+    def metadata(self) -> tuple[str, ...]:
+        """The metadata columns of its batches."""
+        ...
+
+    @property
+    def features(self) -> Mapping[str, NDArray[Any]]:
+        """The features of its batches."""
+        ...
+
+    @property
+    def label_type(self) -> str:
+        """The type of its labels."""
+        ...
+
+    def batches(self, epoch: int, /, *, reader: Position) -> Iterator[Batch]:
+        """The batches of an epoch."""
+        ...
 
 
 def dali(module: str) -> Any:
@@ -29,13 +58,12 @@ def dali(module: str) -> Any:
 
 class EpochReader:
     """What a DALI pipeline calls for each batch. Up to ``threads`` images are decoded at a time that DALI does not
-    decode. A call raises `DecodeError` for one that nothing decodes; its batch is then in `pending`. ``source`` is a
-    `Source`, whose module imports this one.
+    decode. A call raises `DecodeError` for one that nothing decodes; its batch is then in `pending`.
     """
 
     def __init__(
         self,
-        source: Any,
+        source: Batches,
         reader: Position,
         *,
         first_epoch: int = 0,

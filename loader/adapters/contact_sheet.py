@@ -5,9 +5,10 @@ import io
 import math
 import unicodedata
 from collections.abc import Mapping
-from typing import Any
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from formats.pictures.decoding import FORMATS
@@ -24,8 +25,32 @@ _HUE_STEP = 0.618034  # of the golden ratio, so that neighbouring numbers have d
 _COLOURS = np.array([(0, 0, 0), *(colorsys.hsv_to_rgb(number * _HUE_STEP % 1, 0.7, 1) for number in range(1, 256))])
 
 
-def sheet_of_batch(batch: Any, class_names: Mapping[int, str], count: int = MOST) -> Image.Image:
-    """What `Batch.show` returns. ``batch`` is a `Batch`, whose module imports this one."""
+class Samples(Protocol):
+    """What is drawn of a `loader.Batch`, whose module imports this one."""
+
+    @property
+    def images(self) -> list[bytes]:
+        """The encoded images."""
+        ...
+
+    @property
+    def labels(self) -> NDArray[np.int32]:
+        """Class numbers, or none."""
+        ...
+
+    @property
+    def label_blobs(self) -> list[bytes]:
+        """Encoded masks or label arrays, or none."""
+        ...
+
+    @property
+    def positions(self) -> NDArray[np.int64]:
+        """Positions in the split."""
+        ...
+
+
+def sheet_of_batch(batch: Samples, class_names: Mapping[int, str], count: int = MOST) -> Image.Image:
+    """What `Batch.show` returns."""
     if not isinstance(class_names, Mapping):
         raise OptionError(f"Wanted class_names as a mapping, such as split.class_names. Found: {class_names!r}")
     tiles = [_tile(batch, place, class_names) for place in range(min(checked_count(count), len(batch.images)))]
@@ -50,7 +75,7 @@ def nothing_to_show() -> OptionError:
     return OptionError("Wanted a picture to show. Found: none")
 
 
-def _tile(batch: Any, place: int, class_names: Mapping[int, str]) -> Image.Image:
+def _tile(batch: Samples, place: int, class_names: Mapping[int, str]) -> Image.Image:
     """A picture, its mask below it if it has one, the name of its class and its position."""
     cells, caption = [_cell(batch.images[place])], ""
     if len(batch.labels):
