@@ -89,8 +89,8 @@ class DatasetVersion:
 
     @classmethod
     def read(cls, found: dict[str, Any]) -> "DatasetVersion":
-        """Make a version of what JSON has of it, also of a service's; its name is used in local paths. Raises ValueError,
-        TypeError, LookupError.
+        """Make a version of what a manifest, or a service, has of it; its name is used in local paths. Raises
+        ValueError, TypeError, LookupError.
         """
         version = reader(cls)(found)
         if version.number < 1 or version.kind not in ("file", "folder"):
