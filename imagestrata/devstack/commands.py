@@ -175,6 +175,7 @@ def status(args: argparse.Namespace) -> int:
 
 def s3_up(args: argparse.Namespace) -> int:
     """Start the S3 server, and print where it is and how to use it; the secret key stays in its file."""
+    importlib.import_module("botocore")  # as in `up`
     server = s3.S3(args.data, port=usual_port(args.data / "settings.json", args.port, S3_PORT))
     started = time.monotonic()
     fresh = server.start()

@@ -55,15 +55,19 @@ def test_a_missing_library_says_what_to_install(
     assert "pip install 'imagestrata[service]'" in capsys.readouterr().err
 
 
-def test_a_missing_driver_of_cassandra_is_said_before_it_is_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("name", "library", "extra"), [("up", "cassandra", "spark"), ("s3-up", "botocore", "s3")])
+def test_a_missing_library_of_a_server_is_said_before_it_is_started(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    library: str,
+    extra: str,
 ) -> None:
-    monkeypatch.setitem(sys.modules, "cassandra", None)
-    assert cli.main(["up", "--data", str(tmp_path / "data")]) == 1
-    told = capsys.readouterr().err
-    assert told == (
-        "error: Wanted cassandra for 'imagestrata up'. Found: none. Install it: pip install 'imagestrata[spark]'\n"
-    )
+    monkeypatch.setitem(sys.modules, library, None)
+    assert cli.main([name, "--data", str(tmp_path / "data")]) == 1
+    remedy = f"Install it: pip install 'imagestrata[{extra}]'"
+    assert capsys.readouterr().err == f"error: Wanted {library} for 'imagestrata {name}'. Found: none. {remedy}\n"
     assert not (tmp_path / "data").exists()
 
 
