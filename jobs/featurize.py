@@ -45,7 +45,7 @@ from typing import TYPE_CHECKING
 from etl.features.plan import FeatureRequest, FeaturizePlan
 from formats import command_line
 from jobs import options
-from jobs.arguments import both_tables, make_parser, parse
+from jobs.arguments import make_parser, parse
 from jobs.command import execute
 from schemas.parsing import parse_ttl
 
@@ -92,7 +92,7 @@ def parser() -> command_line.Parser:
 
 def parse_args(argv: Sequence[str] | None = None) -> tuple[FeaturizePlan, argparse.Namespace]:
     """The plan, and the option ``json``. Exits with 2 for bad arguments."""
-    return parse(parser(), argv, plan=_plan, needed=both_tables)
+    return parse(parser(), argv, plan=_plan)
 
 
 def run(spark: "SparkSession", *, plan: FeaturizePlan) -> "FeaturizeReport":

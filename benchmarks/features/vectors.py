@@ -15,6 +15,7 @@ from benchmarks.harness.results import Row, tell
 from etl.cassandra.control import Control
 from etl.cassandra.tables import append_rows, uuid_text
 from etl.features.vectors.index import update_index
+from etl.tables.metadata_table import MetadataTable
 from schemas.features import cql_type
 from schemas.tables import create_feature_values
 
@@ -51,7 +52,7 @@ def rows_of_index(folder: Path, figures: Figures, *, vectors: int, new: int, pai
 
 def _update(fixture: FeatureFixture, wanted: int) -> None:
     with Control.from_spark(fixture.spark) as control:
-        found = update_index(fixture.spark, control, VECTOR, metadata=METADATA)
+        found = update_index(MetadataTable.open(fixture.spark, control, METADATA), VECTOR)
     if found != wanted:
         raise RuntimeError(f"Wanted {wanted:,} vectors added to the index. Found: {found:,}")
 

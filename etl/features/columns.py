@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from functools import reduce
 from operator import or_
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from etl.cassandra.control import Control
@@ -15,7 +15,7 @@ from etl.cassandra.tables import read_table
 from etl.columns import column, ours
 from etl.errors import TableError
 from etl.expressions import names_in
-from etl.features.history import known_at
+from etl.features.history import newest_of_images
 from etl.tables.table_records import record_of
 from schemas import TableName
 from schemas.feature_sources import Sql
@@ -95,7 +95,7 @@ def metadata_columns(fields: Sequence[Fields]) -> set[str]:
     }
 
 
-def with_fields(rows: DataFrame, /, *, spark: SparkSession, fields: Sequence[Fields], key: str) -> DataFrame:
+def with_fields(rows: DataFrame, /, *, fields: Sequence[Fields], key: str) -> DataFrame:
     """Add the fields of views to metadata rows with ``key``, a uuid as text, ``sha256`` if the table has it, and
     `metadata_columns`. A column `LACKS` and N says of the Nth view whether an image has no value of it, one of other
     bytes than it has now, or one that is too old.
@@ -103,14 +103,14 @@ def with_fields(rows: DataFrame, /, *, spark: SparkSession, fields: Sequence[Fie
     has_digest = "sha256" in rows.columns
     for number, one in enumerate(fields):
         if isinstance(one.view.source, Sql):
-            rows = _with_computed(rows, spark=spark, one=one, sql=one.view.source, key=key, lacks=f"{LACKS} {number}")
+            rows = _with_computed(rows, one=one, sql=one.view.source, key=key, lacks=f"{LACKS} {number}")
             continue
         columns = ["id", "sequence", "sha256", "created_timestamp", *one.names]
-        newest = read_table(spark, one.table, columns=columns).transform(known_at)
+        values = read_table(rows.sparkSession, one.table, columns=columns).transform(newest_of_images)
         if one.since is not None:
-            newest = newest.where(F.col("created_timestamp") > F.lit(one.since))
+            values = values.where(F.col("created_timestamp") > F.lit(one.since))
         of_image = F.struct(*one.names).alias(_VALUES)
-        values = newest.select(F.col("id").alias(_ID), F.col("sha256").alias(_SHA256), of_image)
+        values = values.select(F.col("id").alias(_ID), F.col("sha256").alias(_SHA256), of_image)
         is_same = F.col(_SHA256).eqNullSafe(F.col("sha256")) if has_digest else F.lit(True)
         joined = rows.join(values, on=F.col(key) == F.col(_ID), how="left")
         is_there = F.col(_ID).isNotNull() & is_same
@@ -119,16 +119,14 @@ def with_fields(rows: DataFrame, /, *, spark: SparkSession, fields: Sequence[Fie
     return rows
 
 
-def _with_computed(
-    rows: DataFrame, /, *, spark: SparkSession, one: Fields, sql: Sql, key: str, lacks: str
-) -> DataFrame:
+def _with_computed(rows: DataFrame, /, *, one: Fields, sql: Sql, key: str, lacks: str) -> DataFrame:
     """Add the field of an on-demand view. Fields that its expression has may be in the rows in other versions."""
     inner = {name for used in one.inputs for name in used.names}
     hidden = {
         name: ours(f"hidden {n}") for n, name in enumerate(rows.columns) if name in inner or name.startswith(LACKS)
     }
     others = rows.select(*(column(name).alias(hidden.get(name, name)) for name in rows.columns))
-    joined = with_fields(others, spark=spark, fields=one.inputs, key=key)
+    joined = with_fields(others, fields=one.inputs, key=key)
     is_lacking = reduce(or_, (F.col(f"`{LACKS} {n}`") for n in range(len(one.inputs))), F.lit(False))
     computed = [F.expr(sql.expression).cast(spark_type(one.view.fields[name])).alias(name) for name in one.names]
     same = (column(hidden.get(name, name)).alias(name) for name in rows.columns)
@@ -138,9 +136,8 @@ def _with_computed(
 def check_complete(
     rows: DataFrame, *, fields: Sequence[Fields], metadata: TableName, data: TableName
 ) -> tuple[DataFrame, tuple[str, ...]]:
-    """Check, in a pass over rows of `with_fields`, that all images have values; returns the rows without the columns
-    `LACKS`, and a warning for each view without a value for some images. Raises `TableError` if values of images were
-    not computed, so that the images would be left out or form a stratum.
+    """Check, in a pass over rows of `with_fields`, that values of all images were computed; returns the rows without
+    the columns `LACKS`, and a warning for each view whose value is null for some images. Raises `TableError`.
     """
     if not fields:
         return rows, ()

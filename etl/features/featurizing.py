@@ -19,9 +19,8 @@ from etl.errors import ConflictError, FunctionError, TableError
 from etl.features.computing import models
 from etl.features.computing.child import Child
 from etl.features.computing.tasks import COUNTS, ROWS, FeatureOrder, compute_features
-from etl.features.history import known_at
+from etl.features.history import newest_of_images
 from etl.features.offline import features_folder, publish_features, write_values
-from etl.features.on_demand import define
 from etl.features.plan import FeaturizePlan
 from etl.features.report import FeaturizeReport, ViewCounts
 from etl.features.retrieval import current_values
@@ -79,19 +78,20 @@ def run(spark: SparkSession, *, plan: FeaturizePlan) -> FeaturizeReport:
         check_columns(control, plan.data_table, columns=[names.id, names.data])
         check_columns(control, plan.metadata_table, columns=[names.id])
         check_pair(control, data_table=plan.data_table, metadata_table=plan.metadata_table)
-        views = _find_views(spark, control, plan=plan)
+        table = MetadataTable.open(spark, control, plan.metadata_table, columns=names)
+        views = _find_views(table, plan=plan)
         if output is not None and views.on_demand:
             raise ConflictError(
                 f"Wanted features with stored values, for --offline. Found: {views.on_demand[0].title}, which is "
                 "computed when it is read. Leave it out; its definition has the features that it uses."
             )
-        computed = _fill(spark, control, views, plan=plan) if views.stored else _Computed()
+        computed = _fill(table, views, plan=plan) if views.stored else _Computed()
         indexed = {
-            view.title: update_index(spark, control, view, metadata=plan.metadata_table)
+            view.title: update_index(table, view)
             for view in views.stored
-            if plan.vector_index or has_index(control, view, metadata=plan.metadata_table)
+            if plan.vector_index or has_index(control, view, metadata=table.name)
         }
-        stored = {} if output is None else _write_offline(spark, control, views.stored, output=output, plan=plan)
+        stored = {} if output is None else _write_offline(table, views.stored, output=output, plan=plan)
     order, counts = computed.order, computed.counts
     return FeaturizeReport(
         data_table=str(plan.data_table),
@@ -110,35 +110,32 @@ def run(spark: SparkSession, *, plan: FeaturizePlan) -> FeaturizeReport:
     )
 
 
-def _find_views(spark: SparkSession, control: Control, *, plan: FeaturizePlan) -> _Views:
+def _find_views(table: MetadataTable, *, plan: FeaturizePlan) -> _Views:
     """Find the views of a run, register new ones, and create tables. Raises `EtlError`."""
-    table, probe = plan.metadata_table, partial(_probe, spark, control, plan=plan)
-    requests = [request for request in plan.features if not isinstance(request.source, Sql)]
-    found = [find_view(control, one, keyspace=table.keyspace, probe=probe, ttl=plan.ttl) for one in requests]
-    for view in found if plan.vector_index else ():
-        check_vector(view)
-    check_names(control, found, plan=plan)
-    create_views(control, found, plan=plan)
-    on_demand = [view for view in found if view.is_on_demand]
-    for request in plan.features:
-        if isinstance(request.source, Sql):  # it may use views that this run creates
-            view = define(spark, control, request.view, request.source, metadata=table, columns=plan.columns)
-            check_names(control, [view], plan=plan)
-            create_views(control, [view], plan=plan)
-            on_demand.append(view)
-    sources = [(view.digest, request.source or view.source) for view, request in zip(found, requests, strict=True)]
+    stored = [request for request in plan.features if not isinstance(request.source, Sql)]
+    on_demand = [request for request in plan.features if isinstance(request.source, Sql)]
+    found: list[FeatureView] = []
+    for requests in (stored, *([one] for one in on_demand)):  # these may use views that this run creates
+        views = [find_view(table, one, probe=partial(_probe, table, plan=plan), ttl=plan.ttl) for one in requests]
+        for view in views if plan.vector_index else ():
+            check_vector(view)
+        check_names(table, views)
+        create_views(table, views)
+        found += views
+    sources = [request.source or view.source for view, request in zip(found, [*stored, *on_demand], strict=True)]
     return _Views(
         stored=tuple(view for view in found if not view.is_on_demand),
-        on_demand=tuple(on_demand),
-        models={digest: source.file for digest, source in sources if isinstance(source, Onnx)},
+        on_demand=tuple(view for view in found if view.is_on_demand),
+        models={view.digest: one.file for view, one in zip(found, sources, strict=True) if isinstance(one, Onnx)},
     )
 
 
-def _fill(spark: SparkSession, control: Control, views: _Views, *, plan: FeaturizePlan) -> _Computed:
+def _fill(table: MetadataTable, views: _Views, *, plan: FeaturizePlan) -> _Computed:
     """Compute and write the stored values that images lack. Raises `EtlError`."""
-    table = MetadataTable.open(spark, control, plan.metadata_table, columns=plan.columns)
+    # Runs that began while views were found may have written images.
+    table = MetadataTable.open(table.spark, table.control, table.name, columns=table.columns)
     images = list_images(table)
-    done = newest_values(spark, views.stored, plan=plan)
+    done = newest_values(table, views.stored, retry=plan.retry)
     with ExitStack() as stack:
         lacking = kept(images.transform(without_values, done=done, views=len(views.stored)), stack=stack)
         (size,) = lacking.agg(F.count("*").alias("images"), F.sum("bytes").alias("bytes")).collect()
@@ -147,23 +144,23 @@ def _fill(spark: SparkSession, control: Control, views: _Views, *, plan: Featuri
         titles = ", ".join(view.title for view in views.stored)
         log.info("%s images lack values of %s", f"{size['images']:,}", titles)
         for digest, file in views.models.items():
-            models.send(spark, file, digest=digest)
+            models.send(table.spark, file, digest=digest)
         order = _begin(table, views.stored, plan=plan)
         rows = _compute(lacking, order=order, images=size["images"], size=size["bytes"] or 0)
     return _Computed(size["images"], order, {row["view"]: (row["computed"], row["failed"]) for row in rows})
 
 
-def check_names(control: Control, views: Sequence[FeatureView], *, plan: FeaturizePlan) -> None:
+def check_names(table: MetadataTable, views: Sequence[FeatureView]) -> None:
     """Raise `ConflictError` if a column of the metadata table has the name of a field, because splits use both."""
-    taken = {"id", "label", "labels", *(control.columns(plan.metadata_table) or ())}
+    taken = {"id", "label", "labels", *table.fields}
     for view in views:
         if same := sorted(taken & view.fields.keys()):
-            raise ConflictError(f"Wanted another name than {same[0]}, which is a column of {plan.metadata_table}.")
+            raise ConflictError(f"Wanted another name than {same[0]}, which is a column of {table.name}.")
 
 
-def create_views(control: Control, views: Sequence[FeatureView], *, plan: FeaturizePlan) -> None:
+def create_views(table: MetadataTable, views: Sequence[FeatureView]) -> None:
     """Register views and create their tables, unless that was done. Raises `ConflictError`, `TableError`."""
-    keyspace = plan.metadata_table.keyspace
+    control, keyspace = table.control, table.name.keyspace
     registry.create(control, keyspace=keyspace)
     create_sequence(control, keyspace=keyspace)
     if control.columns(TableName(keyspace, "quarantine")) is None:
@@ -172,15 +169,15 @@ def create_views(control: Control, views: Sequence[FeatureView], *, plan: Featur
         registry.register_view(control, view, keyspace=keyspace)
         if view.is_on_demand:
             continue
-        table = view.table_of(plan.metadata_table)
+        values = view.table_of(table.name)
         fields = {name: cql_type(kind) for name, kind in view.fields.items()}
-        if control.columns(table) is None:
-            log.info("create table %s", table)
-            control.define(create_feature_values(table, fields))
-        found = control.columns(table) or {}
+        if control.columns(values) is None:
+            log.info("create table %s", values)
+            control.define(create_feature_values(values, fields))
+        found = control.columns(values) or {}
         if wrong := [name for name, kind in fields.items() if found.get(name) != kind]:
             raise TableError(
-                f"Wanted {', '.join(f'{name} {fields[name]}' for name in wrong)} in {table}, for {view.title}. Found: "
+                f"Wanted {', '.join(f'{name} {fields[name]}' for name in wrong)} in {values}, for {view.title}. Found: "
                 f"{', '.join(f'{name} {kind}' for name, kind in found.items())}. Another tool made or changed it."
             )
 
@@ -213,7 +210,7 @@ def list_images(table: MetadataTable, /) -> DataFrame:
     )
 
 
-def newest_values(spark: SparkSession, views: Sequence[FeatureView], *, plan: FeaturizePlan) -> DataFrame:
+def newest_values(table: MetadataTable, views: Sequence[FeatureView], *, retry: bool) -> DataFrame:
     """The values that exist: ``id, sha256, done``, with a bit in ``done`` for each view with values of these bytes.
     Only the newest value of an image counts, unless it is older than the view's ttl. With ``retry``, values that could
     not be computed do not exist.
@@ -221,13 +218,13 @@ def newest_values(spark: SparkSession, views: Sequence[FeatureView], *, plan: Fe
     parts, now = [], datetime.now(UTC)
     for number, view in enumerate(views):
         names = ["id", "sequence", "sha256", "error", "created_timestamp"]
-        rows = read_table(spark, view.table_of(plan.metadata_table), columns=names)
-        newest = rows.transform(known_at)
+        rows = read_table(table.spark, view.table_of(table.name), columns=names)
+        rows = rows.transform(newest_of_images)
         if view.ttl is not None:
-            newest = newest.where(F.col("created_timestamp") > F.lit(now - timedelta(seconds=view.ttl)))
-        if plan.retry:
-            newest = newest.where(F.col("error").isNull())
-        parts.append(newest.select("id", "sha256", F.lit(1 << number).cast("bigint").alias("bit")))
+            rows = rows.where(F.col("created_timestamp") > F.lit(now - timedelta(seconds=view.ttl)))
+        if retry:
+            rows = rows.where(F.col("error").isNull())
+        parts.append(rows.select("id", "sha256", F.lit(1 << number).cast("bigint").alias("bit")))
     found = reduce(DataFrame.union, parts).groupBy("id", "sha256").agg(F.bit_or("bit").alias("done"))
     return found.select(uuid_bytes("id").alias("id"), "sha256", "done")
 
@@ -277,25 +274,24 @@ def _compute(lacking: DataFrame, *, order: FeatureOrder, images: int, size: int)
 
 
 def _write_offline(
-    spark: SparkSession, control: Control, views: Sequence[FeatureView], *, output: Publication, plan: FeaturizePlan
+    table: MetadataTable, views: Sequence[FeatureView], *, output: Publication, plan: FeaturizePlan
 ) -> dict[str, int]:
     """Write the values that all images have now to Parquet; the number of rows by view."""
     for view in views:
         log.info("write %s to %s", view.title, plan.offline)
-        rows = current_values(spark, control, view, metadata=plan.metadata_table, columns=plan.columns)
-        write_values(output, view, rows)
-    return {one.view: one.rows for one in publish_features(output, views, metadata=plan.metadata_table).views}
+        write_values(output, view, current_values(table, view))
+    return {one.view: one.rows for one in publish_features(output, views, metadata=table.name).views}
 
 
-def _probe(spark: SparkSession, control: Control, draft: FeatureView, *, plan: FeaturizePlan) -> dict[str, str]:
+def _probe(table: MetadataTable, draft: FeatureView, *, plan: FeaturizePlan) -> dict[str, str]:
     """The fields of a new view, from the first value that its function returns. Raises `FunctionError`."""
-    names = plan.columns
+    control, names = table.control, plan.columns
     ids = control.execute(f'SELECT "{names.id}" AS id FROM {plan.metadata_table.quoted} LIMIT {_PROBES}')
     query = f'SELECT "{names.data}" AS data FROM {plan.data_table.quoted} WHERE "{names.id}" = ?'
     reason = f"no images in {plan.metadata_table}"
     model = None
     if isinstance(draft.source, Onnx):
-        model = models.send(spark, draft.source.file, digest=draft.digest)
+        model = models.send(table.spark, draft.source.file, digest=draft.digest)
     with closing(Child(draft, timeout=plan.timeout, model=model)) as child:
         for row in ids:
             for found in control.execute(query, (row.id,)):

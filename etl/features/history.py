@@ -14,11 +14,10 @@ from pyspark.sql import functions as F
 from etl.columns import column
 
 
-def known_at(values: DataFrame, /, *, sequence: int | None = None) -> DataFrame:
-    """The newest values of each image, of this run or earlier ones: a row with the same columns."""
-    counted = values if sequence is None else values.where(F.col("sequence") <= sequence)
-    newest = F.max_by(F.struct(*values.columns), "sequence").alias("newest")
-    return counted.groupBy("id").agg(newest).select("newest.*")
+def newest_of_images(values: DataFrame, /) -> DataFrame:
+    """The newest values of each image: a row with the same columns."""
+    of_image = F.max_by(F.struct(*values.columns), "sequence").alias("newest")
+    return values.groupBy("id").agg(of_image).select("newest.*")
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from etl.cassandra.tables import read_table, uuid_bytes
 from etl.columns import column, ours
 from etl.errors import TableError
 from etl.features.columns import Fields, find_fields
-from etl.features.history import KnownValues, known_at, points_in_time
+from etl.features.history import KnownValues, newest_of_images, points_in_time
 from etl.labels.versions import ingested_labels, label_values, label_views
 from etl.tables.metadata_table import MetadataTable
 from schemas import Columns, TableName
@@ -29,22 +29,19 @@ _INGESTED = ours("ingested")
 """The column with the labels that images were ingested with."""
 
 
-def current_values(
-    spark: SparkSession, control: Control, view: FeatureView, *, metadata: TableName, columns: Columns
-) -> DataFrame:
+def current_values(table: MetadataTable, view: FeatureView) -> DataFrame:
     """The values that the images of a table have now: ``id`` (16 bytes), the columns of `TIMES` and the fields, a row
     for each image whose value was computed from the bytes that it has now. Fields are null if they could not be
     computed.
     """
-    table = view.table_of(metadata)
-    newest = read_table(spark, table, columns=["id", *TIMES, "sha256", *view.fields]).transform(known_at)
-    has_digest = "sha256" in (control.columns(metadata) or {})
-    images = read_table(spark, metadata, columns=[columns.id, *(["sha256"] if has_digest else [])])
-    images = images.select(F.col(columns.id).alias("image"), *([F.col("sha256").alias("now")] if has_digest else []))
-    is_same = F.col("id") == F.col("image")
-    if has_digest:
-        is_same &= F.col("sha256").eqNullSafe(F.col("now"))
-    return newest.join(images, on=is_same).select(uuid_bytes("id").alias("id"), *TIMES, *view.fields)
+    values = read_table(table.spark, view.table_of(table.name), columns=["id", *TIMES, "sha256", *view.fields])
+    values = values.transform(newest_of_images).withColumn("id", uuid_bytes("id"))
+    image, now = ours("image"), ours("sha256")
+    images = table.rows(["sha256"]).withColumnsRenamed({"id": image, "sha256": now})
+    is_same = F.col("id") == F.col(image)
+    if "sha256" in table.fields:
+        is_same &= F.col("sha256").eqNullSafe(F.col(now))
+    return values.join(images, on=is_same).select("id", *TIMES, *view.fields)
 
 
 def online_features(

@@ -1,48 +1,75 @@
-"""The feature views of a keyspace: built-in ones, registered ones, and new ones, which are registered."""
+"""The feature views of a keyspace: built-in ones, registered ones, and new ones, which are registered.
 
+On-demand views are SQL expressions over the metadata and over other views, computed when they are read.
+"""
+
+import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
-from etl.cassandra.control import Control
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
 from etl.cassandra.registry import registered_views
+from etl.cassandra.tables import read_table
 from etl.errors import ConflictError, FunctionError
+from etl.expressions import check_expression, is_repeatable, names_in
+from etl.features.columns import find_fields
 from etl.features.computing import builtin
 from etl.features.computing.functions import digest_of, load
 from etl.features.computing.models import digest_of_model
 from etl.features.plan import FeatureRequest
-from schemas.feature_sources import Builtin, FeatureSource, Onnx, Python, typed
-from schemas.features import FeatureView
+from etl.tables.metadata_table import MetadataTable
+from schemas.feature_sources import Builtin, FeatureSource, Onnx, Python, Sql, typed
+from schemas.features import FeatureView, spark_type
 
 Probe = Callable[[FeatureView], dict[str, str]]
 
+_TYPES = {
+    "boolean": "boolean",
+    "tinyint": "int",
+    "smallint": "int",
+    "int": "int",
+    "bigint": "bigint",
+    "float": "float",
+    "double": "double",
+    "string": "text",
+    "binary": "blob",
+}
+"""The type of a field by that of an expression."""
 
-def find_view(
-    control: Control, request: FeatureRequest, *, keyspace: str, probe: Probe, ttl: int | None = None
-) -> FeatureView:
+
+def find_view(table: MetadataTable, request: FeatureRequest, *, probe: Probe, ttl: int | None = None) -> FeatureView:
     """The definition of a requested view, registered or not yet; writes nothing. ``probe`` returns the fields of a new
-    view, from the values that its function returns, and ``ttl`` is the seconds after which its values are too old.
-    Raises `FunctionError` if there is no such view or function, and `ConflictError` if the view is registered with
-    another function, or its function has changed since.
+    view, from the values that its function returns. Raises `FunctionError` if there is no such view or function, and
+    `ConflictError` if the view is registered with another source, or its function has changed since.
     """
-    name, version = request.view.name, request.view.version
-    known = registered_views(control, keyspace=keyspace, name=name)
+    name, version, source = request.view.name, request.view.version, request.source
     if name in builtin.VIEWS:
         return _builtin(request, ttl=ttl)
-    if request.source is None:
-        return _registered(request, known=known, everything=registered_views(control, keyspace=keyspace), ttl=ttl)
-    source = request.source
-    if isinstance(source, Onnx):
-        source = replace(source, file=os.path.abspath(source.file))
-    digest = digest_of_source(source)
+    known = registered_views(table.control, keyspace=table.name.keyspace, name=name)
     newest = known[0].version if known else 0
     current = next((view for view in known if view.version == (version or newest)), None)
+    if current is None and source is None:
+        views = registered_views(table.control, keyspace=table.name.keyspace)
+        names = ", ".join(view.title for view in views) or "none"
+        raise FunctionError(
+            f"Wanted a feature view that is built in ({', '.join(builtin.VIEWS)}) or registered ({names}). "
+            f"Found: {request.view}. Define a new one: {name}=MODULE:FUNCTION, onnx:FILE or sql:EXPRESSION"
+        )
     if current is not None:
-        _check_same(current, source=source, digest=digest, newest=newest, ttl=ttl)
+        _check_same(current, source=source or current.source, newest=newest, ttl=ttl)
         return current
     if version not in (None, newest + 1):
         raise ConflictError(f"Wanted {name}@v{newest + 1}, the next version. Found: {request.view}")
-    draft = FeatureView(name=name, version=newest + 1, fields={name: "blob"}, source=source, digest=digest, ttl=ttl)
+    if isinstance(source, Sql):
+        return _on_demand(table, name, source, version=newest + 1)
+    assert source is not None
+    own, digest = _absolute(source), digest_of_source(source)
+    draft = FeatureView(name=name, version=newest + 1, fields={name: "blob"}, source=own, digest=digest, ttl=ttl)
     return replace(draft, fields=probe(draft))
 
 
@@ -70,26 +97,13 @@ def _builtin(request: FeatureRequest, *, ttl: int | None) -> FeatureView:
     return view
 
 
-def _registered(
-    request: FeatureRequest, *, known: Sequence[FeatureView], everything: Sequence[FeatureView], ttl: int | None
-) -> FeatureView:
-    for view in known:
-        if request.view.version in (None, view.version):
-            digest = view.digest if view.is_on_demand else digest_of_source(view.source)
-            _check_same(view, source=view.source, digest=digest, newest=known[0].version, ttl=ttl)
-            return view
-    names = ", ".join(view.title for view in everything) or "none"
-    raise FunctionError(
-        f"Wanted a feature view that is built in ({', '.join(builtin.VIEWS)}) or registered ({names}). "
-        f"Found: {request.view}. Define a new one: {request.view.name}=MODULE:FUNCTION, onnx:FILE or sql:EXPRESSION"
-    )
-
-
-def _check_same(view: FeatureView, *, source: FeatureSource, digest: str, newest: int, ttl: int | None) -> None:
-    """Raise `ConflictError` unless a registered view has this source and digest, and this ttl if one is given."""
+def _check_same(view: FeatureView, *, source: FeatureSource, newest: int, ttl: int | None) -> None:
+    """Raise `ConflictError` unless a registered view has this source, unchanged, and this ttl if one is given."""
     if ttl not in (None, view.ttl):
         own = "no ttl" if view.ttl is None else f"a ttl of {view.ttl:,} s"
         raise ConflictError(f"Wanted {view.title} as it was registered, with {own}. Found: --ttl of {ttl:,} s.")
+    source = _absolute(source)
+    digest = view.digest if isinstance(source, Sql) else digest_of_source(source)
     is_same_source = _is_same(view.source, source)
     if is_same_source and view.digest == digest:
         return
@@ -98,10 +112,15 @@ def _check_same(view: FeatureView, *, source: FeatureSource, digest: str, newest
         what = "model" if isinstance(source, Onnx) else "module"
         digests = f"({digest[:12]} instead of {view.digest[:12]})"
         found = f"the {what} has changed since then {digests}, or how images are decoded"
-    raise ConflictError(
-        f"Wanted {view.title} as it was registered, from {view.source}. Found: {found}. Values of both would be mixed. "
-        f"Make it a new version: {view.name}@v{newest + 1}={typed(source)}"
-    )
+    new = f"{view.name}@v{newest + 1}={typed(source)}"
+    remedy = f"Values of both would be mixed. Make it a new version: {new}"
+    if isinstance(source, Sql):
+        remedy = f'Make it a new version: --features "{new}"'
+    raise ConflictError(f"Wanted {view.title} as it was registered, from {view.source}. Found: {found}. {remedy}")
+
+
+def _absolute(source: FeatureSource) -> FeatureSource:
+    return replace(source, file=os.path.abspath(source.file)) if isinstance(source, Onnx) else source
 
 
 def _is_same(one: FeatureSource, other: FeatureSource) -> bool:
@@ -109,3 +128,51 @@ def _is_same(one: FeatureSource, other: FeatureSource) -> bool:
     if isinstance(one, Onnx) and isinstance(other, Onnx):
         return one.preprocess == other.preprocess
     return one == other
+
+
+def _on_demand(table: MetadataTable, name: str, source: Sql, *, version: int) -> FeatureView:
+    """The definition of a new on-demand view. The versions of the views that its expression names are part of it.
+    Raises `FunctionError` if the expression is wrong, or names what is no column and no field of a stored view.
+    """
+    spark, expression, wanted = table.spark, source.expression, f"Wanted an expression in Spark SQL for {name}."
+    try:
+        check_expression(expression, wanted=wanted)
+    except ValueError as error:
+        raise FunctionError(str(error)) from None
+    names = names_in(expression)
+    of_table = sorted(names & table.fields.keys() - {table.columns.id, table.columns.label})
+    inputs = find_fields(table.control, table.name, names=names - set(of_table))
+    fields = {field: one.view.fields[field] for one in inputs for field in one.names if not one.view.is_on_demand}
+    if missing := sorted(names - set(of_table) - fields.keys()) or ([] if names else ["no name of a column"]):
+        raise FunctionError(
+            f"Wanted columns of {table.name} other than ids and labels, or fields of stored views, in {expression!r} "
+            f"for {name}. Found: {', '.join(missing)}. Compute a view first: --features NAME"
+        )
+    given = read_table(spark, table.name, columns=of_table).schema if of_table else StructType()
+    types = {one.name: one.dataType.simpleString() for one in given}
+    types |= {field: spark_type(kind) for field, kind in fields.items()}
+    schema = ", ".join(f"`{field}` {kind}" for field, kind in types.items())
+    uses = tuple(one.view.title for one in inputs)
+    kind = _type_of(spark, expression, schema=schema, wanted=wanted)
+    digest = hashlib.sha256("\n".join((str(source), *uses)).encode()).hexdigest()
+    return FeatureView(name=name, version=version, fields={name: kind}, source=source, digest=digest, uses=uses)
+
+
+def _type_of(spark: SparkSession, expression: str, *, schema: str, wanted: str) -> str:
+    """The type of an expression over columns. Raises `FunctionError` if it has none that a field can have."""
+    try:
+        plan = spark.createDataFrame([], schema).select(F.expr(expression).alias("value"))
+    except (AnalysisException, ParseException) as error:
+        raise FunctionError(f"{wanted} Found: {expression!r}: {str(error).splitlines()[0]}") from None
+    analyzed = plan._jdf.queryExecution().analyzed()
+    if analyzed.getClass().getSimpleName() != "Project" or not analyzed.child().children().isEmpty():
+        raise FunctionError(f"{wanted} Found: {expression!r}, which needs more than the row of one image.")
+    if not is_repeatable(analyzed.projectList().apply(0)):
+        raise FunctionError(f"{wanted} Found: {expression!r}, whose result changes from run to run.")
+    found = plan.schema[0].dataType.simpleString()
+    if found not in _TYPES:
+        raise FunctionError(
+            f"{wanted} Found: {expression!r}, of type {found}. Convert it, for example with int(...), double(...) or "
+            "string(...)."
+        )
+    return _TYPES[found]

@@ -253,7 +253,7 @@ class _Tables:
                 )
             of_table = of_table.transform(with_labels, metadata=table.name, versions=self.relabelled, columns=names)
         label = F.col(names.label) if has_number else F.lit(-1)
-        return of_table.transform(with_fields, spark=table.spark, fields=self.views, key=names.id).select(
+        return of_table.transform(with_fields, fields=self.views, key=names.id).select(
             uuid_bytes(names.id).alias("id"),
             label.cast("int").alias("label"),
             *(

@@ -86,16 +86,16 @@ def compute_features(batches: Iterable[pa.RecordBatch], *, order: FeatureOrder) 
     """
     images = (_Image(*row) for row in rows_of(batches))
     chunks = bounded(images, most=BATCH, most_bytes=_CHUNK_BYTES, size=lambda image: image.size or 0)
-    with Computer(order.views, timeout=order.timeout) as computer, asyncio.Runner() as runner:
-        counts = runner.run(_run(chunks, order, computer))
+    with ExitStack() as stack, asyncio.Runner() as runner:
+        counts = runner.run(_run(chunks, order, Computer(order.views, timeout=order.timeout, stack=stack)))
     rows = [(name, *counts[name]) for name in sorted(counts)]
     yield batch_of(rows, arrow_schema(COUNTS))
 
 
 class Computer:
-    """The functions of views: built-in ones are called here, others in child processes."""
+    """The functions of views: built-in ones are called here, others in child processes, until ``stack`` is closed."""
 
-    def __init__(self, views: Sequence[FeatureView], *, timeout: float) -> None:
+    def __init__(self, views: Sequence[FeatureView], *, timeout: float, stack: ExitStack) -> None:
         self._views = views
         self._here = {i: load(view.source) for i, view in enumerate(views) if isinstance(view.source, Builtin)}
         self._children = {
@@ -103,15 +103,8 @@ class Computer:
             for i, view in enumerate(views)
             if i not in self._here
         }
-        self._stack = ExitStack()
-
-    def __enter__(self) -> "Computer":
         for child in self._children.values():
-            self._stack.callback(child.close)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
+            stack.callback(child.close)
 
     def values(self, images: Sequence[tuple[_Image, bytes]]) -> list[_Value]:
         """The values that these images lack, from their bytes."""

@@ -8,14 +8,14 @@ from functools import partial
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from etl.cassandra.control import Control
 from etl.cassandra.tables import append_rows, read_table
 from etl.errors import FunctionError, UnreachableError
-from etl.features.history import known_at
+from etl.features.history import newest_of_images
 from etl.frames import kept
+from etl.tables.metadata_table import MetadataTable
 from etl.workers import map_batches
 from schemas import TableName
 from schemas.features import FeatureView
@@ -48,21 +48,22 @@ def has_index(control: Control, view: FeatureView, *, metadata: TableName) -> bo
     return view.vector is not None and control.columns(view.index_table_of(metadata)) is not None
 
 
-def update_index(spark: SparkSession, control: Control, view: FeatureView, *, metadata: TableName) -> int:
+def update_index(metadata: MetadataTable, view: FeatureView) -> int:
     """Bring the vector index of a view up to date with its values; create it if there is none. Runs Spark; returns the
     number of vectors that were written. Vectors of length 0 are not indexed, because they have no direction. Raises
     `FunctionError` if the values of the view are no vectors.
     """
     field, length = check_vector(view)
-    table, values = view.index_table_of(metadata), view.table_of(metadata)
+    spark, control = metadata.spark, metadata.control
+    table, values = view.index_table_of(metadata.name), view.table_of(metadata.name)
     if control.columns(table) is None:
         control.define(create_vectors(table, length))
     with ExitStack() as stack:
-        newest = read_table(spark, values, columns=["id", "sequence", "sha256", "error"]).transform(known_at)
-        newest = kept(newest.where(F.col("error").isNull()), stack=stack)
+        current = read_table(spark, values, columns=["id", "sequence", "sha256", "error"]).transform(newest_of_images)
+        current = kept(current.where(F.col("error").isNull()), stack=stack)
         indexed = kept(read_table(spark, table, columns=["id", "sha256"]), stack=stack)
-        gone = kept(indexed.join(newest, on="id", how="left_anti").select("id"), stack=stack)
-        lacking = kept(newest.join(indexed, on=["id", "sha256"], how="left_anti"), stack=stack)
+        gone = kept(indexed.join(current, on="id", how="left_anti").select("id"), stack=stack)
+        lacking = kept(current.join(indexed, on=["id", "sha256"], how="left_anti"), stack=stack)
         counts = gone.count(), lacking.count()
         if not any(counts):
             _build(control, table, length)

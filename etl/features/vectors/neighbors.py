@@ -62,11 +62,9 @@ def find_neighbors(
     exact: bool = False,
     columns: Columns | None = None,
 ) -> Neighbors:
-    """Find up to ``count`` images, at most `MOST`, whose vectors point most nearly in the direction of an image's,
-    without the image itself: through the index, or if ``exact``, from all vectors. Without a version, ``view`` is the
-    newest one with values. Images without a value of the bytes that they have now are not found, nor are those that
-    were removed. Raises `TableError` if there is no such image, view or index, and `FunctionError` if the values of the
-    view are no vectors.
+    """Find up to ``count`` images, at most `MOST`, whose vectors point most nearly in the direction of an image's:
+    through the index, or if ``exact``, from all vectors. Only images with a value of the bytes that they have now are
+    found. Raises `TableError` if there is no such image, view or index, `FunctionError` for values that are no vectors.
     """
     if not 1 <= count <= MOST:
         raise TableError(f"Wanted 1 to {MOST} neighbors. Found: {count}")
@@ -110,6 +108,7 @@ class _Images:
 
 
 def _view(control: Control, metadata: TableName, wanted: ViewName) -> FeatureView:
+    # not by `find_fields`, which needs Spark to read the expression of an on-demand view
     for view in registered_views(control, keyspace=metadata.keyspace, name=wanted.name):
         is_it = wanted.version in (None, view.version) and not view.is_on_demand
         if is_it and control.columns(view.table_of(metadata)) is not None:

@@ -131,6 +131,7 @@ def test_functions_that_do_not_exist_are_refused(spark: SparkSession, control: C
     for features, message in (
         ("nothing", r"Wanted a feature view that is built in \(size, .* Found: nothing\. Define a new one: nothing="),
         ("phash=os:getcwd", "built in"),
+        ("phash=sql:bytes * 2", r"Wanted another name for sql:bytes \* 2\. Found: phash, which is built in"),
         ("lost=no_such_module:f", r"No module named 'no_such_module'.*--py-files"),
         (f"lost={FUNCTIONS}:nothing", "no such name"),
         (f"lost={FUNCTIONS}:unclear", r"list\[numpy\.ndarray\]\. Found: no annotation"),

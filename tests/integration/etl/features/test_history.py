@@ -9,7 +9,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from etl.features.history import KnownValues, known_at, points_in_time
+from etl.features.history import KnownValues, newest_of_images, points_in_time
 from etl.tables.earlier import CURRENT, EARLIER, REPLACED, THEN, metadata_as_of, states_at
 from schemas import Columns
 from tests.support.spark_rows import rows_of
@@ -66,17 +66,10 @@ def test_each_request_gets_what_was_known_then(
     assert ordered(found) == ordered((n, known(values, *one, ttl=ttl)) for n, one in enumerate(requests))
 
 
-def test_the_newest_values_up_to_a_run(spark: SparkSession) -> None:
-    values = {(b"a", 1): 10, (b"a", 4): None, (b"b", 3): 30}
-    stored = table(spark, values)
-    names = ("id", "sequence", "score")
-    for until, wanted in (
-        (None, [(b"a", 4, None), (b"b", 3, 30)]),
-        (3, [(b"a", 1, 10), (b"b", 3, 30)]),
-        (0, []),
-    ):
-        found = stored.transform(known_at, sequence=until).select(*names).collect()
-        assert sorted((bytes(row.id), row.sequence, row.score) for row in found) == wanted
+def test_the_newest_values_of_images(spark: SparkSession) -> None:
+    stored = table(spark, {(b"a", 1): 10, (b"a", 4): None, (b"b", 3): 30})
+    found = stored.transform(newest_of_images).collect()
+    assert sorted((bytes(row.id), row.sequence, row.score) for row in found) == [(b"a", 4, None), (b"b", 3, 30)]
 
 
 ROWS = "id STRING, since BIGINT, label INT, or_label STRING, sha256 BINARY, path STRING"
