@@ -119,10 +119,10 @@ def ingested_labels(table: MetadataTable) -> DataFrame:
     These are ``id`` (text), ``sequence`` and ``event_timestamp`` of the run since which the image has the label, and
     ``label``: a row for each state of an image, and one without a label for each removal."""
     rows = table.rows(["since", "label"]).select(uuid_text("id").alias("id"), F.col("since").alias("sequence"), "label")
-    if (history := table.replaced()) is not None:
-        earlier = history.select("id", F.coalesce("since", F.lit(0)).alias("sequence"), "label")
-        removed = history.where(F.col("kind").isin(DELETED, PRUNED))
-        rows = rows.union(earlier).union(removed.select("id", "until", F.lit(None).cast("int").alias("label")))
+    history = table.replaced()
+    earlier = history.select("id", F.coalesce("since", F.lit(0)).alias("sequence"), "label")
+    removed = history.where(F.col("kind").isin(DELETED, PRUNED))
+    rows = rows.union(earlier).union(removed.select("id", "until", F.lit(None).cast("int").alias("label")))
     clocks = {"sequence": [0, *table.clocks], "clock": [0, *table.clocks.values()]}
     known = F.broadcast(small_table(table.spark, clocks, "sequence BIGINT, clock BIGINT"))
     joined = rows.join(known, on="sequence", how="left")

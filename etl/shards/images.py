@@ -26,7 +26,6 @@ from etl.tables.class_numbers import class_names
 from etl.tables.earlier import EarlierMetadata
 from etl.tables.metadata_table import MetadataTable
 from schemas import Columns, SchemaError, TableName
-from schemas.as_of import AsOf
 from schemas.tables import LabelType
 
 _COLUMNS = arrow_schema(SAMPLES).names
@@ -123,11 +122,7 @@ def _of_tables(spark: SparkSession, split: ChosenSplit | None, plan: ShardPlan, 
         check_columns(control, metadata, columns=[columns.id])
         table = MetadataTable.open(spark, control, metadata, columns=columns)
         kind = table.label_type(data)
-        earlier = None
-        if plan.as_of is not None:
-            earlier = EarlierMetadata.open(
-                table, label_type=kind, as_of=AsOf.parse(plan.as_of), skips=plan.skip_replaced
-            )
+        earlier = EarlierMetadata.open(table, label_type=kind, as_of=plan.as_of, skips=plan.skip_replaced)
         entries = table_entries(table, data=data, kind=kind, earlier=earlier)
         numbers = class_names(control, keyspace=metadata.keyspace, dataset=table.dataset)
         cluster = control.located
@@ -138,7 +133,7 @@ def _of_tables(spark: SparkSession, split: ChosenSplit | None, plan: ShardPlan, 
     if earlier is not None:
         entries = keep(entries)
         entries.count()
-        earlier.confirm(spark)
+        earlier.confirm()
         entries, remarks = earlier.checked(entries)
     return Images(
         samples=entries,

@@ -35,7 +35,6 @@ from formats.origin import created
 from formats.splits.fingerprint import rows_fingerprint
 from formats.stores.storage import Storage
 from schemas import Columns, SchemaError, SplitFile, TableName
-from schemas.as_of import AsOf
 from schemas.cache import NAME as MANIFEST
 from schemas.cache import CacheManifest
 from schemas.feature_sources import typed
@@ -191,10 +190,7 @@ class _Tables:
                 label_type = "multi"
             if label_type == "int" and (kind := table.fields.get(names.label, "no such column")) != "int":
                 raise TableError(f"Wanted whole numbers (int) in {name}.{names.label}. Found: {kind}")
-            earlier = None
-            if plan.as_of is not None:
-                as_of = AsOf.parse(plan.as_of)
-                earlier = EarlierMetadata.open(table, label_type=label_type, as_of=as_of, skips=plan.skip_replaced)
+            earlier = EarlierMetadata.open(table, label_type=label_type, as_of=plan.as_of, skips=plan.skip_replaced)
             until = None if earlier is None else earlier.sequence
             asked = {*plan.named_columns, *(names_in(plan.where) if plan.where else ())}
             asked -= {*table.fields, *ID_AND_LABEL}
@@ -283,7 +279,7 @@ class _Tables:
                 place = f"{self.table.name} ({self.table.columns.id})"
                 raise TableError(f"Wanted each id once in {place}. Found: {repeated:,} more than once.")
         if earlier is not None:
-            earlier.confirm(self.table.spark)
+            earlier.confirm()
         return rows, told
 
 

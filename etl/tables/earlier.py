@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from etl.cassandra.control import Control
@@ -78,11 +78,13 @@ class EarlierMetadata:
     warnings: tuple[str, ...]
 
     @classmethod
-    def open(cls, table: MetadataTable, *, label_type: str, as_of: AsOf, skips: bool) -> "EarlierMetadata":
-        """Find the run that ``as_of`` means, and the states of images then. Raises `TableError` if there is no such
-        run, or if later runs kept no history.
+    def open(cls, table: MetadataTable, *, label_type: str, as_of: str | None, skips: bool) -> "EarlierMetadata | None":
+        """Find the run that ``as_of`` means, and the states of images then; None without ``as_of``. Raises `TableError`
+        if there is no such run, or if later runs kept no history.
         """
-        sequence = resolve(as_of, table.runs, table=table.name, now=datetime.now(UTC))
+        if as_of is None:
+            return None
+        sequence = resolve(AsOf.parse(as_of), table.runs, table=table.name, now=datetime.now(UTC))
         if missing := {"sha256", "ingest_id"} - table.fields.keys():
             names = ", ".join(sorted(missing))
             raise TableError(f"Wanted the columns {names} in {table.name}, for --as-of. Found: none.")
@@ -154,10 +156,9 @@ class EarlierMetadata:
             warnings = (*warnings, f"left out, because their bytes of run {self.sequence} no longer exist: {what}")
         return rows.where(~is_replaced).drop(THEN), warnings
 
-    def confirm(self, spark: SparkSession) -> None:
-        """Check, after the rows were read, that no run has replaced or removed some of them in the meantime. Raises
-        `TableError` if one has.
-        """
+    def confirm(self) -> None:
+        """Raise `TableError` if a run has replaced or removed some of the rows while they were read."""
+        spark = self.table.spark
         with Control.from_spark(spark) as control:
             _, count = _states(
                 MetadataTable.open(spark, control, self.table.name, columns=self.table.columns), sequence=self.sequence
@@ -188,10 +189,9 @@ class EarlierMetadata:
 
 
 def _states(table: MetadataTable, *, sequence: int) -> tuple[DataFrame | None, int]:
-    history = table.replaced()
-    if history is None:
+    if table.history is None:
         return None, 0
-    states = history.transform(states_at, sequence=sequence)
+    states = table.replaced().transform(states_at, sequence=sequence)
     count = states.count()
     return (states, count) if count else (None, 0)
 

@@ -18,6 +18,7 @@ from schemas import Columns, IdentifierError, TableName
 from schemas.tables import DELETED, PRUNED, LabelType, create_history, defined_columns, history_of
 
 _KINDS = {
+    "id": "string",
     "label": "int",
     "labels": "array<int>",
     "or_label": "string",
@@ -29,7 +30,12 @@ _KINDS = {
     "group_id": "string",
     "ingest_id": "string",
     "since": "bigint",
+    "until": "bigint",
+    "kind": "string",
+    "reason": "string",
+    "at": "timestamp",
 }
+"""The Spark types of columns of a metadata table, by their usual names, and of its history."""
 STATE = ("label", "labels", "or_label", "or_split", "path", "bytes", "sha256", "source", "ingest_id", "since")
 """The columns of a row that say what an image is."""
 
@@ -119,20 +125,20 @@ class MetadataTable:
         since = F.coalesce("since", last, F.lit(0)).cast("bigint").alias("since")
         return joined.select(*(since if name == "since" else column(name) for name in rows.columns))
 
-    def replaced(self) -> DataFrame | None:
-        """The rows of the history, with ids as text; None if there are none."""
+    def replaced(self) -> DataFrame:
+        """The rows of the history, with ids as text."""
+        names = list(defined_columns(create_history(self.name)))
         if self.history is None:
-            return None
-        return read_table(self.spark, self.history, columns=list(defined_columns(create_history(self.name))))
+            return self.spark.range(0).select(*(F.lit(None).cast(_KINDS[name]).alias(name) for name in names))
+        return read_table(self.spark, self.history, columns=names)
 
     def removals(self) -> DataFrame | None:
         """The last removal of each image that was ever removed, also of those that are there again: ``id`` (16 bytes),
         ``until, kind, source, reason, at``; None if there are none.
         """
-        history = self.replaced()
-        if history is None:
+        if self.history is None:
             return None
-        return history.transform(last_removals).select(uuid_bytes("id").alias("id"), "removed.*")
+        return self.replaced().transform(last_removals).select(uuid_bytes("id").alias("id"), "removed.*")
 
     def deleted(self) -> DataFrame | None:
         """The ids (16 bytes) of images that are deleted, also of those that are still there; None if there are none."""

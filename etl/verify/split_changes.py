@@ -173,8 +173,6 @@ def _compare(table: MetadataTable, images: DataFrame, *, manifest: SplitManifest
     sequence = -1 if manifest.sequence is None else manifest.sequence
     rows = table.rows(["label", "labels", "or_split", "path", "sha256", "since"]).withColumn("id", uuid_text("id"))
     history = table.replaced()
-    if history is None:
-        history = table.spark.range(0).select(*(F.lit(None).cast(kind).alias(name) for name, kind in _HISTORY.items()))
     labels = _labels(table, rows, history, manifest=manifest)
     states = history.transform(states_at, sequence=sequence)
     removed = history.transform(last_removals)
@@ -238,22 +236,6 @@ def _labels(table: MetadataTable, rows: DataFrame, history: DataFrame, *, manife
         versions = versions_of(table.control, table.name, ViewName.parse(manifest.label_view))
         rows = rows.transform(with_labels, metadata=table.name, versions=versions, columns=columns)
     return rows.select("id", F.col("label").alias("is"))
-
-
-_HISTORY = {
-    "id": "STRING",
-    "until": "BIGINT",
-    "since": "BIGINT",
-    "kind": "STRING",
-    "label": "INT",
-    "labels": "ARRAY<INT>",
-    "or_label": "STRING",
-    "sha256": "BINARY",
-    "source": "STRING",
-    "reason": "STRING",
-    "at": "TIMESTAMP",
-}
-"""The columns of a history without rows."""
 
 
 def _change(row: Row, started: datetime | None, *, names: Mapping[int, str]) -> Change:
