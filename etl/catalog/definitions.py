@@ -49,9 +49,8 @@ class Change:
 
 
 def read_definitions(place: str) -> list[Entry]:
-    """The entries that the registry should have, from a TOML file, or all files ``*.toml`` of a folder. Raises
-    `SourceError`, which names the file, if there is none, or it has something else than definitions, and
-    `FunctionError` if the function of a feature view does not exist.
+    """The entries that a TOML file, or the files ``*.toml`` of a folder, define. Raises `SourceError`, which names the
+    file, and `FunctionError` if the function of a feature view does not exist.
     """
     path = Path(place)
     files = sorted(path.glob("*.toml")) if path.is_dir() else [path]
@@ -146,10 +145,9 @@ def _service(table: Mapping[str, Any]) -> str:
 def plan_changes(
     control: Control, wanted: Sequence[Entry], *, keyspace: str, prune: bool = False, drop_values: bool = False
 ) -> list[Change]:
-    """Compare definitions with the registry of a keyspace: what to do for each of them and, with ``prune``, for each
-    defined entry that they lack. Writes nothing. ``drop_values`` allows that tables of values are dropped with their
-    feature views. Raises `ConflictError` if a definition differs from the registered one, or something would be removed
-    that is in use, and `TableError` if a feature service names a view that does not exist, or a dataset is not there.
+    """What to do so that the registry of a keyspace has these definitions and, with ``prune``, no others; writes
+    nothing. ``drop_values`` allows that tables of values are dropped. Raises `ConflictError` for a definition that
+    differs from the registered one and a removal of what is in use, `TableError` for a view or dataset that is missing.
     """
     known = [one for one in registry.everything(control, keyspace=keyspace) if one.kind in _DEFINED]
     changes = [_change(entry, known, wanted) for entry in wanted]

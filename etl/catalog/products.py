@@ -65,9 +65,7 @@ class Product:
 
 def product_at(address: str) -> Product | None:
     """Describe what is at an address, from its files; None if there is no split, no shard set and no checkpoint with a
-    record. Raises `FormatsError` if a storage does not answer, or a split dictionary is damaged, `SchemaError` if a
-    manifest or a record cannot be read, and `TableError` if a record describes another checkpoint than the one beside
-    it.
+    record. Raises `FormatsError`, `SchemaError`, and `TableError` for a checkpoint with the record of another one.
     """
     if is_dictionary(address):
         return _split(open_split(address))
@@ -185,9 +183,8 @@ def model_at(checkpoint: str) -> Product:
 
 
 def register_product(control: Control, product: Product, *, keyspace: str | None = None) -> Entry:
-    """Register a product in its keyspace (``keyspace`` if its files do not name one), once: as it is registered, or as
-    the next version of its address. Raises `TableError` if the keyspace is not known, or another one is, and
-    `UnreachableError`.
+    """Register a product in its keyspace, once: as it is registered, or as the next version of its address. Raises
+    `TableError` unless its files or ``keyspace`` name the keyspace, and do not disagree, and `UnreachableError`.
     """
     if keyspace is not None and product.keyspace not in (None, keyspace):
         raise TableError(
