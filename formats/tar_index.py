@@ -113,7 +113,8 @@ def write_index(tar: str | os.PathLike[str], place: str | os.PathLike[str]) -> i
     with closing(sqlite3.connect(place)) as rows, open(tar, "rb") as file:
         rows.executescript(_MAKE)
         count = _fill(rows, file)
-        _check_folders(rows)
+        if both := rows.execute("SELECT path FROM files JOIN folders USING (path) LIMIT 1").fetchone():
+            raise ArchiveError(f"Wanted different names for files and folders of the tar. Found: {both[0]!r} as both")
         rows.execute("DROP TABLE folders")
         rows.commit()
     return count
@@ -136,12 +137,6 @@ def _fill(rows: sqlite3.Connection, file: IO[bytes]) -> int:
             raise ArchiveError(f"Wanted each file of the tar once. Found: {path!r} twice") from None
         count += 1
     return count
-
-
-def _check_folders(rows: sqlite3.Connection) -> None:
-    both = rows.execute("SELECT path FROM files JOIN folders USING (path) LIMIT 1").fetchone()
-    if both:
-        raise ArchiveError(f"Wanted different names for files and folders of the tar. Found: {both[0]!r} as both")
 
 
 class TarEntry(NamedTuple):

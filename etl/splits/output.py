@@ -130,7 +130,21 @@ class SplitOutput:
         groups: StoredGroups | None = None,
     ) -> SplitManifest:
         """Publish what was written aside, with the report as HTML. The fingerprints of a dictionary are its own."""
-        manifest = _manifest(splits, plan=plan, metadata=metadata, warnings=warnings, stored=stored, groups=groups)
+        largest = max([*(label for part in splits for label in part.counts), *metadata.class_names], default=-1)
+        manifest = SplitManifest(
+            **metadata.in_manifests,
+            num_classes=1 + largest,
+            has_position=plan.has_position,
+            warnings=tuple(warnings),
+            expires=metadata.expires,
+            stored_features=tuple(stored),
+            groups=groups,
+            seed=plan.seed,
+            options=plan.as_options(),
+            splits=tuple(splits),
+            created=created(),
+            code_version=code_version(),
+        )
         rows = {file.path for part in manifest.splits for file in part.files}
         values = {file.path for one in manifest.stored_features for part in one.splits for file in part.files}
         others = values | {file.path for part in (groups.splits if groups else ()) for file in part}
@@ -177,32 +191,6 @@ class _Dictionary:
             self._beside.remove(folder_of_killed)
         parts = [replace(part, fingerprint=text) for part, text in zip(manifest.splits, prints, strict=True)]
         return replace(manifest, splits=tuple(parts))
-
-
-def _manifest(
-    splits: Sequence[SplitPart],
-    *,
-    plan: SplitPlan,
-    metadata: Metadata,
-    warnings: Sequence[str],
-    stored: Sequence[StoredFeature],
-    groups: StoredGroups | None,
-) -> SplitManifest:
-    largest = max([*(label for part in splits for label in part.counts), *metadata.class_names], default=-1)
-    return SplitManifest(
-        **metadata.in_manifests,
-        num_classes=1 + largest,
-        has_position=plan.has_position,
-        warnings=tuple(warnings),
-        expires=metadata.expires,
-        stored_features=tuple(stored),
-        groups=groups,
-        seed=plan.seed,
-        options=plan.as_options(),
-        splits=tuple(splits),
-        created=created(),
-        code_version=code_version(),
-    )
 
 
 def parts(
