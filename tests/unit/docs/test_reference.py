@@ -119,7 +119,9 @@ def configured_options(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """The destinations of all options that a job takes from Spark's configuration."""
     found: set[str] = set()
 
-    def parse(parser: argparse.ArgumentParser, argv: Sequence[str], *, needed: Any, **rest: Any) -> Any:
+    def parse(
+        parser: argparse.ArgumentParser, argv: Sequence[str], *, needed: Any = arguments.both_tables, **rest: Any
+    ) -> Any:
         wanted: Mapping[str, Sequence[str]] = needed(parser.parse_args(argv))
         found.update(wanted, *wanted.values())
         return None, argparse.Namespace(json=False)

@@ -34,7 +34,7 @@ BAD_ARGUMENTS = [
     (["-o", "s3://b", "-d", "k.d", "-m", "k.m", "--skip-replaced"], "Wanted --skip-replaced with --as-of."),
     ([".", "-o", "s3://b", "--id-col", "x"], "Wanted --id-col, --label-col and --data-col with tables."),
     ([".", "-o", "s3://b", "--read", "sequential"], "Wanted --read sequential with tars."),
-    ([".", "-o", "/tmp/x", "--endpoint", "http://h:1"], "Wanted --endpoint with an address on S3. Found: none."),
+    ([".", "-o", "x", "--endpoint", "http://h:1"], "Wanted --endpoint with an address on S3. Found: none."),
     ([".", "-o", "s3://b", "--endpoint", "h:1"], "Wanted an --endpoint as http://HOST:PORT or https://HOST."),
     ([".", "-o", "s3://b", "--compress", "gzip"], "wanted none or zstd. Found: gzip."),
     ([".", "-o", "s3://b", "--crop"], "Wanted "),
