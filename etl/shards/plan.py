@@ -54,6 +54,11 @@ class ShardPlan:
     skip_replaced: bool = False
 
     def __post_init__(self) -> None:
+        self._check_images()
+        self._check_order()
+        self._check_output()
+
+    def _check_images(self) -> None:
         tables = [table for table in (self.data_table, self.metadata_table) if table is not None]
         if self.source is not None and tables:
             raise ValueError("Wanted images from a SOURCE or from tables. Found: both.")
@@ -70,12 +75,6 @@ class ShardPlan:
             AsOf.parse(self.as_of)
         if self.skip_replaced and self.as_of is None:
             raise ValueError("Wanted --skip-replaced with --as-of. Found: --skip-replaced alone.")
-        if self.index < 0:
-            raise ValueError(f"Wanted --index of 0 or more. Found: {self.index}")
-        if self.index and self.split is None:
-            raise ValueError("Wanted --index with --split. Found: --index alone.")
-        if self.split is not None and self.seed:
-            raise ValueError("Wanted --seed or --split, which has its own order. Found: both.")
         if self.source is not None and self.columns != Columns():
             raise ValueError("Wanted --id-col, --label-col and --data-col with tables. Found: a SOURCE.")
         if self.source is not None:
@@ -84,6 +83,16 @@ class ShardPlan:
             raise ValueError("Wanted --mask-frame with a SOURCE. Found: tables, whose masks are upright already.")
         if self.dataset and self.source is None:
             raise ValueError("Wanted --dataset with a SOURCE. Found: tables, which have ids already.")
+
+    def _check_order(self) -> None:
+        if self.index < 0:
+            raise ValueError(f"Wanted --index of 0 or more. Found: {self.index}")
+        if self.index and self.split is None:
+            raise ValueError("Wanted --index with --split. Found: --index alone.")
+        if self.split is not None and self.seed:
+            raise ValueError("Wanted --seed or --split, which has its own order. Found: both.")
+
+    def _check_output(self) -> None:
         if self.compress not in COMPRESSIONS:
             raise ValueError(f"Wanted a compression of {', '.join(COMPRESSIONS)}. Found: {self.compress!r}")
         if self.overwrite and self.resume:

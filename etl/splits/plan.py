@@ -223,6 +223,9 @@ class SplitPlan:
         self._check_others()
         self._check_balance()
         self._check_columns()
+        self._check_numbers()
+
+    def _check_numbers(self) -> None:
         for number, what in ((self.per_class, "--per-class"), (self.limit, "--limit")):
             if number is not None and number < 1:
                 raise ValueError(f"Wanted {what} of 1 or more. Found: {number}")

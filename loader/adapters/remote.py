@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn, Self
 
-import webdataset.filters as filters
+from webdataset import filters
 
 from loader.adapters.accelerate import check_not_prepared
 from loader.adapters.decoding import SAFE_STREAM_DECODERS, Decoding

@@ -70,8 +70,7 @@ class Window:
         taken = now - sent
         self._times[self.answers & (_REMEMBERED - 1)] = taken
         self.answers += 1
-        if taken < self._shortest:
-            self._shortest = taken
+        self._shortest = min(self._shortest, taken)
         if self._is_beginning and self._was_full:
             self.size = min(self.size + 1, self._most)
             shortest = min(self._shortest_before, self._shortest)
