@@ -31,10 +31,15 @@ exit codes: 0 done, 1 failed, 2 bad arguments, 130 interrupted
 """
 
 
+def _absolute(text: str) -> Path:
+    """A path. Messages show which folder it is relative to."""
+    return Path(text).absolute()
+
+
 def parser() -> Parser:
     """The options."""
     made = Parser("imagestrata demo", manual=MANUAL)
-    made.add_argument("--data", type=Path, metavar="DIR", help="your own tree of images (default: the digits)")
+    made.add_argument("--data", type=_absolute, metavar="DIR", help="your own tree of images (default: the digits)")
     made.add_argument("--port", type=own_port, metavar="N",
         help="the port of Cassandra (default: the port of its last run, or 9042)")  # fmt: skip
     return made
