@@ -16,7 +16,7 @@ class SourceError(EtlError):
 
 
 class ConflictError(EtlError):
-    """Rows from another source exist already."""
+    """What exists already contradicts the job: rows of another source, another numbering, a run at the same time."""
 
 
 class TableError(EtlError):

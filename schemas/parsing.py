@@ -96,7 +96,9 @@ Count = Annotated[int, check_count]
 
 
 def parse_ttl(text: str) -> int:
-    """Parse a time to live: ``none``, a number of seconds, or ``30d``, ``12h``, ``2w``. Raises ValueError."""
+    """Parse a time to live: ``none``, a number of seconds, or ``30d``, ``12h``, ``2w``; in seconds, 0 for none. Raises
+    ValueError.
+    """
     if text == "none":
         return 0
     number, unit = (text[:-1], text[-1:]) if text[-1:] in _UNITS else (text, "s")

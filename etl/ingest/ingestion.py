@@ -289,7 +289,7 @@ def _target(survey: Survey, begun: BegunIngest) -> Target:
 
 
 def _images_by_class(rows: Sequence[Row], survey: Survey, begun: BegunIngest) -> Mapping[str, int]:
-    """The files of each class; none for classes of which all were rejected. ``rows`` are those of `tally`."""
+    """The files of each class; in tables, of those that have an image. ``rows`` are those of `tally`."""
     images = survey.images.counts.images_by_class
     if begun.started is None or survey.plan.source.label_type != "int":
         return images

@@ -1,1 +1,1 @@
-"""The tables of a dataset: what a metadata table holds, held and records, its runs, and the removal of images."""
+"""The tables of a dataset: what a metadata table holds and held, its records, its runs, and the removal of images."""

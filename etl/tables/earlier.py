@@ -210,8 +210,8 @@ def metadata_as_of(
 ) -> DataFrame:
     """Current metadata rows (with ``since``, ``sha256``, and ``labels`` for label type ``multi``) as they were after a
     run, from `states_at` it. These are the images that existed then and have a row now, with the labels and source of
-    then, and a column `THEN`: `CURRENT` if nothing has changed, `EARLIER` for a row with another label than now, and
-    `REPLACED` if the data table has other bytes, another mask or another array now.
+    then, and a column `THEN`: `CURRENT` if nothing has changed, `EARLIER` for a row whose state was replaced since
+    but whose bytes are the same, and `REPLACED` if the data table has other bytes, another mask or another array now.
     """
     named = {columns.label: "label", "labels": "labels", "or_label": "or_label", "source": "source"}
     named = {name: state for name, state in named.items() if name in rows.columns and state in states.columns}

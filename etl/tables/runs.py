@@ -70,7 +70,7 @@ def sequences_by_ingest(runs: Iterable[RecordedRun]) -> dict[uuid.UUID, int]:
 
 
 def unfinished(runs: Sequence[RecordedRun], /, *, until: int | None = None) -> list[RecordedRun]:
-    """The runs, up to ``until``, that may still write images: no later run has finished the same ingest."""
+    """The runs, up to ``until``, that may still write images: no run has finished the same ingest."""
     ended = {run.ingest_id for run in runs if run.state == FINISHED}
     begun = (run for run in runs if run.writes_images and run.state == STARTED and run.ingest_id not in ended)
     return [run for run in begun if until is None or run.sequence <= until]

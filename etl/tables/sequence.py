@@ -41,8 +41,8 @@ class Run:
     clock: int
 
     def clock_of(self, attempt: int) -> int:
-        """The write time of a task, from Spark's attempt number: of two attempts at an image, the later one wins in
-        both tables.
+        """The write time of a task, from Spark's id of its attempt, which counts those of a session: of two attempts
+        at an image, the later one wins in both tables.
         """
         return self.clock + min(attempt, SPAN - 2)
 

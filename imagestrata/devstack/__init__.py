@@ -1,7 +1,7 @@
 """The embedded services, and the set-up that installs what they need: Java, jars and Spark's configuration.
 
 Modules that run before the virtual environment exists (`environment`, `java`, `jars`, `sparkconf`, `steps`) use only
-the standard library.
+the standard library, and of ours only modules of `formats` and `schemas` that do.
 
 Exceptions
     DevstackError         base of all; the message is one line for the user

@@ -198,7 +198,7 @@ def s3_status(args: argparse.Namespace) -> int:
     if not server.is_up():
         print("S3 is not running")
         return 1
-    print(f"S3 is running: {server.endpoint} (pid {server.pid})  buckets in {server.folder}")
+    print(f"S3 is running: {server.endpoint} (pid {server.pid})  buckets in {server.folder / 'buckets'}")
     return 0
 
 

@@ -11,7 +11,7 @@ _SHOWN = 3  # ids in the message
 
 
 def most_missing(share: float, *, samples: int, is_part: bool) -> int:
-    """How many of an epoch's samples may be missing: the share, rounded down."""
+    """How many of an epoch's samples may be missing: the share, rounded down, and more of a part."""
     # Ranks and workers see only a part of an epoch, in which chance may put more of the missing ones. So a part may
     # miss three standard deviations more, unless the share is 0.
     mean = share * samples

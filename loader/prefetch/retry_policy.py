@@ -13,7 +13,7 @@ _READERS = 3  # the most reads of one sample under way
 
 
 class RetryPolicy:
-    """Decides when the reads of a sample are repeated, hedged or given up. All times are in seconds."""
+    """When the reads of a sample are repeated or hedged, and how long they are tried. All times are in seconds."""
 
     def __init__(self, *, timeout: float) -> None:
         """A sample fails if it was not read within ``timeout`` of its first read."""

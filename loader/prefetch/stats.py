@@ -15,7 +15,8 @@ class Stats:
         images: Images delivered.
         bytes: Bytes delivered.
         seconds: Seconds since the first request.
-        stall_share: The share of these seconds in which the consumer waited for a batch, from 0 to 1.
+        stall_share: The share of these seconds in which the consumer waited for a batch, from 0 to 1; several consumers
+            at a time add up.
         in_flight: Reads that wait for an answer.
         window: The most reads in flight of one epoch at present.
         held_bytes: Bytes that were read and not yet delivered.

@@ -192,7 +192,7 @@ class Cassandra:
             wanted = Settings(self._nodes, settings.port, settings.storage_port, self._auth)
             raise NodeError(
                 f"wanted {wanted.words()} in {self.folder}. Found: data of {settings.words()}. "
-                "Run 'make clean-data' to delete them."
+                "Ask for those, or stop the nodes and delete the folder."
             )
         return settings
 

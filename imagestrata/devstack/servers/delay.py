@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from imagestrata.devstack import golang
+from imagestrata.devstack import NodeError, golang
 
 SOURCE = Path(__file__).with_name("delay_proxy")
 WINDOW = 3_000_000
@@ -53,7 +53,7 @@ class DelayProxy:
         line = process.stdout.readline()
         if not line.strip():
             process.wait()
-            raise RuntimeError(f"Wanted the port of a proxy. Found: it ended with exit code {process.returncode}")
+            raise NodeError(f"wanted the port of a proxy. Found: it ended with exit code {process.returncode}")
         self.port, self._process = int(line), process
         return self
 
