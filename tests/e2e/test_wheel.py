@@ -80,13 +80,15 @@ class Installed:
 
 
 def python_of(version: str) -> str | None:
-    """A Python of this version. PATH may have a shim of pyenv's for a version that it cannot run."""
+    """A Python of this version, on PATH or of pyenv. PATH may have a shim of pyenv's for one that it cannot run."""
     if sys.version_info[:2] == tuple(map(int, version.split("."))):
         return sys.executable
-    found = shutil.which(f"python{version}")
-    if found is None or subprocess.run([found, "-c", ""], capture_output=True, timeout=60, check=False).returncode != 0:
-        return None
-    return found
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    found = [shutil.which(f"python{version}"), *pyenv.glob(f"versions/{version}.*/bin/python{version}")]
+    for one in filter(None, found):
+        if subprocess.run([one, "-c", ""], capture_output=True, timeout=60, check=False).returncode == 0:
+            return str(one)
+    return None
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +112,7 @@ def install(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Install:
         if (version, extra, *others) not in made:
             python = python_of(version)
             if python is None:
-                pytest.skip(f"no python{version} on PATH")
+                pytest.skip(f"no python{version} on PATH or of pyenv")
             folder = tmp_path_factory.mktemp("clean")
             constraints = folder / "versions.txt"
             theirs = {re.split(r"[<=>]", other)[0] for other in others}
