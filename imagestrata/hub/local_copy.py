@@ -19,6 +19,7 @@ import json
 import os
 import secrets
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -30,6 +31,7 @@ from formats.durability import sync
 from imagestrata.hub.errors import DatasetError
 
 _HOME, _DATA, _TOLD, _PARTIAL, _LOCK = ".imagestrata", "data", "version.json", "partial-", "lock"
+_LOOK_UP_SECONDS = 0.1  # far longer than a look-up takes, also in a process that has to wait for a core
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -85,6 +87,8 @@ class LocalCopy:
         os.symlink(data.relative_to(self.link.parent), link)
         os.replace(link, self.link)
         sync(self.link.parent)  # before the older files are removed
+        # A reader that has just looked up the old link must still find the file behind it.
+        time.sleep(_LOOK_UP_SECONDS)
 
     def sweep(self, *, besides: str | None = None) -> None:
         """Remove everything except the linked folder and the received bytes of the version with SHA-256 ``besides``."""
