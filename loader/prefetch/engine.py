@@ -1,8 +1,10 @@
 """What all streams of a source share, for any store: whatever reads in this process, counters, and the end of both."""
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
+from weakref import WeakSet
 
 from loader.errors import closed
 from loader.prefetch.batcher import Filled
@@ -31,7 +33,7 @@ class Reader(Protocol):
     """The threads and connections of one process."""
 
     def is_usable(self) -> bool:
-        """Not after a failed connection, nor in a forked child, which does not have the threads."""
+        """Not after a failed connection."""
         ...
 
     def connect(self) -> None:
@@ -43,8 +45,23 @@ class Reader(Protocol):
         ...
 
     def close(self) -> None:
-        """End all reads and connections; does nothing in a forked child."""
+        """End all reads and connections."""
         ...
+
+
+_engines: "WeakSet[Engine]" = WeakSet()
+_inherited: list[Reader] = []
+
+
+def _after_fork() -> None:
+    """In a forked child, no thread of the parent is there to release a lock that it held, and a reader of the parent
+    must not be freed: that would end connections that the parent uses.
+    """
+    for engine in _engines:
+        engine.forget()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 class Engine:
@@ -68,6 +85,7 @@ class Engine:
         self._lock = threading.Lock()
         self._reader: Reader | None = None
         self._at_close: list[Callable[[], None]] = []
+        _engines.add(self)
 
     def stream(self, epochs: Iterator[Iterator[Any]], /) -> Stream:
         """Begin to read epochs, each given as the steps of a plan. Streams may run in parallel, each within the budget;
@@ -106,6 +124,13 @@ class Engine:
             reader.close()
         for close in more:
             close()
+
+    def forget(self) -> None:
+        """Leave the lock and the reader to the parent, in a child that was just forked."""
+        self._lock = threading.Lock()
+        if self._reader is not None:
+            _inherited.append(self._reader)
+            self._reader = None
 
     def at_close(self, close: Callable[[], None], /) -> None:
         """Let `close` call this too. After `close`, call it now and raise `ClosedError`."""

@@ -10,7 +10,6 @@
 
 import asyncio
 import logging
-import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
@@ -65,7 +64,6 @@ class FetchThread:
     def __init__(self, make_fetcher: Callable[[], Fetcher], context_of: Callable[[Fetcher], FetchContext]) -> None:
         self._make_fetcher, self._context_of = make_fetcher, context_of
         self._context: FetchContext | None = None
-        self._process = os.getpid()
         self._lock = threading.Lock()  # guards _is_over: no stream may begin after it
         self._is_over = False
         self._streams: set[asyncio.Task[None]] = set()  # touched on the loop only
@@ -77,8 +75,8 @@ class FetchThread:
         self._thread.start()
 
     def is_usable(self) -> bool:
-        """Not after a failed connection, nor in a forked child, where the thread does not exist."""
-        return not self._is_over and self._process == os.getpid()
+        """Not after a failed connection."""
+        return not self._is_over
 
     def connect(self) -> FetchContext:
         while not wait((self._connected,), timeout=_WAKE_SECONDS).done:
@@ -103,8 +101,6 @@ class FetchThread:
         return stream
 
     def close(self) -> None:
-        if self._process != os.getpid():
-            return
         with self._lock:
             is_ending = self._is_over  # a second cancellation would interrupt the closing of connections
         try:

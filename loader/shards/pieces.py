@@ -1,7 +1,6 @@
 """Pieces of shards: read by many threads, verified, and kept in a cache on disk if there is one."""
 
 import logging
-import os
 import queue
 import threading
 from concurrent.futures import Future
@@ -93,12 +92,11 @@ class PieceReader:
         self._threads = self._idle = self._queued = self._born = 0
         self._free: list[np.ndarray[tuple[int], np.dtype[np.uint8]]] = []
         self._has_warned = False
-        self._process = os.getpid()
         self.is_closed = False
 
     def is_usable(self) -> bool:
-        """Not in a forked child, which does not have the threads."""
-        return self._process == os.getpid()
+        """Until it is closed."""
+        return not self.is_closed
 
     def figures(self) -> dict[str, int]:
         """The most requests at the same time, and the threads, each with a connection."""
@@ -169,8 +167,6 @@ class PieceReader:
 
     def close(self) -> None:
         """End the threads, as soon as what they read has come."""
-        if not self.is_usable():
-            return
         self.is_closed = True
         for _ in range(self._threads):
             self._wanted.put(None)

@@ -2,8 +2,12 @@
 
 import asyncio
 import gc
+import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +27,7 @@ from loader.prefetch.window import Window
 from tests.support.waiting import until
 
 SIZE = 100
+SECONDS = 20
 
 
 class FakeFetcher:
@@ -522,3 +527,27 @@ def test_a_read_that_fails_as_its_second_begins_is_not_counted_twice(
     fetcher.open(1, 2)
     assert sorted(sample.position for filled in taken(stream) for sample in filled.samples) == [1, 2]
     assert sorted(fetcher.asked) == [0, 0, 1, 1, 2, 2]
+
+
+def test_a_forked_child_waits_for_no_thread_of_its_parent() -> None:
+    """Another thread of the parent is making the reader at the moment of the fork."""
+    parent, begun, may_end = os.getpid(), threading.Event(), threading.Event()
+
+    def begin(_: Meter) -> Any:
+        if os.getpid() == parent:
+            begun.set()
+            may_end.wait(SECONDS)
+        return SimpleNamespace(connect=lambda: None, is_usable=lambda: True)
+
+    engine = Engine(begin, FetchStream)
+    thread = threading.Thread(target=engine.connect)
+    thread.start()
+    begun.wait(SECONDS)
+    child = os.fork()
+    if not child:
+        signal.alarm(SECONDS)
+        engine.connect()
+        os._exit(0)
+    may_end.set()
+    thread.join()
+    assert os.waitpid(child, 0)[1] == 0
