@@ -39,15 +39,26 @@ class Options:
     max_in_flight: int
 
     @classmethod
-    def checked(cls, **given: Any) -> Self:
+    def checked(
+        cls, *, batch_size: int, rank: int | None, world_size: int | None, seed: int, shuffle: bool,
+        last_batch_policy: LastBatchPolicy, memory_budget: int, timeout: float, max_in_flight: int,
+    ) -> Self:  # fmt: skip
         """Check options as callers give them, and detect ranks if none are given. The plan checks
         ``last_batch_policy``. Raises `OptionError`.
         """
-        check_bools(shuffle=given["shuffle"])
-        given["rank"], given["world_size"] = ranks(given["rank"], given["world_size"])
-        for name, least in (("batch_size", None), ("seed", None), ("memory_budget", 1), ("max_in_flight", 1)):
-            given[name] = check_int(name, given[name], least)
-        return cls(**{**given, "timeout": check_seconds("timeout", given["timeout"])})
+        check_bools(shuffle=shuffle)
+        rank, world_size = ranks(rank, world_size)
+        return cls(
+            batch_size=check_int("batch_size", batch_size),
+            rank=rank,
+            world_size=world_size,
+            seed=check_int("seed", seed),
+            shuffle=shuffle,
+            last_batch_policy=last_batch_policy,
+            memory_budget=check_int("memory_budget", memory_budget, 1),
+            timeout=check_seconds("timeout", timeout),
+            max_in_flight=check_int("max_in_flight", max_in_flight, 1),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,9 +285,8 @@ class Source:
         is_whole = (offset, every) == (0, 1)
         stream = self._stream(plan, epoch, offset, every)
         wanted = plan.samples(epoch, offset=offset, every=every)
-        is_part = (
-            wanted + options.batch_size * options.world_size <= plan.whole.rows
-        )  # more is left out than DROP would
+        # More is left out than DROP would leave out.
+        is_part = wanted + options.batch_size * options.world_size <= plan.whole.rows
         delivered, left_out, is_kept = 0, 0, False
         missing: list[tuple[bytes, str]] = []
         late: tuple[int, ...] = ()

@@ -98,10 +98,14 @@ class CassandraSource(Source):
         cluster = cluster_of(cluster, where)
         self.hosts, self.port = cluster.hosts, cluster.port
         columns, names = open_features(split, features), check_names("metadata", metadata)
-        own: dict[str, Any] = {"in_order": in_order, "on_missing": on_missing, "max_missing": max_missing}
-        make_reader = readers_of(split, cluster, metadata=names)
-        parts = parts_by_id(split, make_reader, options, metadata=names, features=columns, **own)
-        remake = partial(_in_cluster, type(self), split, cluster, metadata=names, features=tuple(columns), **own)
+        parts = parts_by_id(
+            split, readers_of(split, cluster, metadata=names), options, in_order=in_order, on_missing=on_missing,
+            max_missing=max_missing, metadata=names, features=columns,
+        )  # fmt: skip
+        remake = partial(
+            _in_cluster, type(self), split, cluster, in_order=in_order, metadata=names, features=tuple(columns),
+            on_missing=on_missing, max_missing=max_missing,
+        )  # fmt: skip
         place = f"hosts={list(self.hosts)}, port={self.port}, "
         super().__init__(split, parts, options, has_detected_ranks=rank is None, remake=remake, where=place)
 
@@ -167,9 +171,11 @@ class FolderSource(Source):
             last_batch_policy=last_batch_policy, memory_budget=memory_budget, timeout=timeout,
             max_in_flight=max_in_flight,
         )  # fmt: skip
-        own: dict[str, Any] = {"in_order": in_order, "on_missing": on_missing, "max_missing": max_missing}
-        parts = parts_by_id(folder, partial(FileFetcher, folder), options, **own)
-        remake = partial(type(self), folder, **own)
+        parts = parts_by_id(
+            folder, partial(FileFetcher, folder), options, in_order=in_order, on_missing=on_missing,
+            max_missing=max_missing,
+        )  # fmt: skip
+        remake = partial(type(self), folder, in_order=in_order, on_missing=on_missing, max_missing=max_missing)
         super().__init__(folder, parts, options, has_detected_ranks=rank is None, remake=remake)
 
 
@@ -241,9 +247,10 @@ class ShardSource(Source):
             max_in_flight=max_in_flight,
         )  # fmt: skip
         cache = None if cache is None else Path(cache).absolute()  # workers may be in another folder
-        own: dict[str, Any] = {"mix": mix, "streams": streams, "cache": cache, "cache_bytes": cache_bytes}
-        parts = _parts_of_shards(shards, options, self._batches_of(shards), **own)
-        remake = partial(type(self), shards, **own)
+        parts = _parts_of_shards(
+            shards, options, self._batches_of(shards), mix=mix, streams=streams, cache=cache, cache_bytes=cache_bytes
+        )
+        remake = partial(type(self), shards, mix=mix, streams=streams, cache=cache, cache_bytes=cache_bytes)
         super().__init__(shards, parts, options, has_detected_ranks=rank is None, remake=remake)
 
     def _batches_of(self, shards: Shards) -> Callable[..., Batch]:
