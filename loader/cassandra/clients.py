@@ -127,7 +127,8 @@ class TableReader:
         if not self._target.metadata:
             return *self._target.image(one, await self._row(self._select, one)), ()
         other = asyncio.ensure_future(self._metadata(one))
-        try:  # If both fail, the image's error counts: it tells whether the image was deleted.
+        try:
+            # Of two errors, raise that of the image: it says whether the image was deleted.
             found = self._target.image(one, await self._row(self._select, one))
             return *found, await other
         finally:

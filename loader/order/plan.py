@@ -1,5 +1,6 @@
 """What all plans, which say which sample comes when, have in common. Pure arithmetic."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -38,7 +39,7 @@ class PlanState(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class Plan(ABC):
     """The epochs of one rank, batch by batch. The epoch of a ``loaded`` state has only its undelivered rest."""
 
     fingerprint: str
@@ -54,9 +55,9 @@ class Plan:
         _ = self.whole  # raises if the numbers are not possible
 
     @cached_property
+    @abstractmethod
     def whole(self) -> Sharding:
         """How a full epoch is distributed. Raises `OptionError`."""
-        raise NotImplementedError
 
     @property
     def first_epoch(self) -> int:
@@ -74,11 +75,11 @@ class Plan:
         begin: PlanState = self._begin(epoch)
         return (self.whole.rows - begin.dealt) // self.whole.global_batch_size + begin.steps
 
+    @abstractmethod
     def steps(self, epoch: int, /, *, offset: int = 0, every: int = 1) -> Iterator[Any]:
         """The batches of an epoch on this rank, in order; or every so-many-th of the remaining ones, from ``offset``
         on.
         """
-        raise NotImplementedError
 
     def after(self, epoch: int, /, *, steps: int | None = None) -> PlanState:
         """The state once all ranks have delivered the batches of an epoch before number ``steps``; None: its beginning.
@@ -95,22 +96,23 @@ class Plan:
             )
         return begin.following() if steps == most else begin.later(steps - first)
 
+    @abstractmethod
     def after_samples(self, epoch: int, /, *, end: int, late: Iterable[int]) -> PlanState:
         """The state once this rank has delivered, out of order, all samples below ``end`` but the late ones; of one
         rank among several a part of the state, see `merge_states`.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def going_on(self, state: Mapping[str, Any], /) -> Self:
         """The same plan, from a state on. Raises `StateError` for a state of another plan."""
-        raise NotImplementedError
 
     def _begin(self, epoch: int) -> Any:
         """The state at the start of an epoch: all of it, or the rest in the loaded state."""
         return self.loaded if self.loaded is not None and self.loaded.epoch == epoch else self._whole_epoch(epoch)
 
+    @abstractmethod
     def _whole_epoch(self, epoch: int) -> Any:
-        raise NotImplementedError
+        """The state at the start of an epoch of which nothing was delivered."""
 
     def _sharding(self, rows: int) -> Sharding:
         return Sharding(rows, self.batch_size, self.rank, self.world_size, self.last_batch_policy)

@@ -5,6 +5,7 @@
     steps --take--> samples that are being read --put--> what has arrived --ready--> complete batches
 """
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ class Sample:
         self.number = number  # on this rank, from 0 on, in what the epoch has left
         self.position = position
         self.is_repeat = is_repeat  # it is delivered in another batch, too, and only fills this one for FILL
-        self.epoch: InOrder | OutOfOrder
+        self.epoch: Batcher
         self.image = b""
         self.label: Label = None
         self.metadata: tuple[Any, ...] = ()
@@ -56,13 +57,8 @@ class Filled:
     late: tuple[int, ...] = ()
 
 
-class _Batches:
-    """What both ways to make the batches of one epoch have in common. They have these, too: ``is_over``, whether all
-    batches were delivered; ``is_needed``, whether the next sample belongs to the batch that the consumer waits for;
-    ``take``, the next sample to read, None if there is none, or none yet; ``put``, which records a sample that has
-    arrived, and says whether a batch may be complete now; ``ready``, the batches that are complete, which raises a
-    sample's error instead of its batch.
-    """
+class Batcher(ABC):
+    """How the samples of one epoch become batches."""
 
     def __init__(self, steps: Iterator[Step], ids: Ids, *, batch_size: int, is_padded: bool) -> None:
         self._samples = _Samples(steps, ids, batch_size)
@@ -74,6 +70,28 @@ class _Batches:
     def is_taken(self) -> bool:
         """Whether all samples were taken."""
         return self._samples.is_taken
+
+    @property
+    @abstractmethod
+    def is_over(self) -> bool:
+        """Whether all batches were delivered."""
+
+    @property
+    @abstractmethod
+    def is_needed(self) -> bool:
+        """Whether the next sample belongs to the batch that the consumer waits for."""
+
+    @abstractmethod
+    def take(self) -> Sample | None:
+        """The next sample to read; None if there is none, or none yet."""
+
+    @abstractmethod
+    def put(self, sample: Sample, /) -> bool:
+        """Record a sample that has arrived; whether a batch may be `ready` now."""
+
+    @abstractmethod
+    def ready(self) -> Iterator[Filled]:
+        """The batches that are complete. Raises a sample's error instead of its batch."""
 
     def _lacks_filler(self, found: Sequence[Sample]) -> bool:
         """Whether no sample of a batch, or before it, can fill it."""
@@ -98,7 +116,7 @@ class _Batches:
         return Filled(number, samples, repeats, skipped, end, late)
 
 
-class InOrder(_Batches):
+class InOrder(Batcher):
     """The batches of the schedule. With ``is_padded`` they are full even if samples are skipped."""
 
     def __init__(self, steps: Iterator[Step], ids: Ids, *, batch_size: int, is_padded: bool) -> None:
@@ -163,7 +181,7 @@ class _Filling:
         self.number, self.samples, self.left = number, samples, len(samples)
 
 
-class OutOfOrder(_Batches):
+class OutOfOrder(Batcher):
     """Batches of what has arrived. A sample is taken only if it is less than ``reorder`` after any that has not
     arrived, and samples are delivered in the order of their arrival, so none overtakes one of a later batch by
     ``reorder``.
@@ -228,9 +246,6 @@ class OutOfOrder(_Batches):
             self._late.update(range(self._end, sample.number + 1))
             self._end = max(self._end, sample.number + 1)
             self._late.discard(sample.number)
-
-
-Batcher: TypeAlias = InOrder | OutOfOrder
 
 
 class _Samples:
