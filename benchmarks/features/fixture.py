@@ -12,6 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from benchmarks.harness.cassandra import embedded
+from benchmarks.harness.hashes import hash_digits
 from benchmarks.harness.picture_rows import KEYSPACE, session
 from imagestrata.devstack.servers.cassandra import Cassandra
 from schemas import TableName
@@ -108,7 +109,7 @@ def numbers(spark: SparkSession, rows: int) -> DataFrame:
 
 def id_of(number: Column) -> Column:
     """A pseudo-random id of 16 bytes from a number."""
-    return F.concat(*(F.xxhash64(F.lit(seed).cast("long"), number).cast("binary") for seed in _IDS))
+    return F.unhex(F.concat(*(hash_digits(F.lit(seed).cast("long"), number) for seed in _IDS)))
 
 
 def seconds_of(work: Callable[[], object]) -> float:

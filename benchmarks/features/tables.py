@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 
 from benchmarks.features.fixture import FeatureFixture, feature_fixture, id_of, numbers, seconds_of
 from benchmarks.harness.figures import Figures
+from benchmarks.harness.hashes import hash_digits
 from benchmarks.harness.picture_rows import DATA, METADATA
 from benchmarks.harness.results import Row, tell
 from etl.cassandra.tables import uuid_text
@@ -108,7 +109,5 @@ def _vectors(spark: SparkSession, rows: int) -> DataFrame:
     """Vectors of bytes that cannot be compressed, for all images."""
     known = numbers(spark, rows).withColumn("key", id_of(F.col("number")))
     image = known.select(uuid_text("key").alias("id"), F.unhex(F.sha2("key", 256)).alias("sha256"))
-    words = F.transform(
-        F.sequence(F.lit(1), F.lit(FLOATS // 2)), lambda word: F.hex(F.xxhash64("id", word).cast("binary"))
-    )
+    words = F.transform(F.sequence(F.lit(1), F.lit(FLOATS // 2)), lambda word: hash_digits("id", word))
     return _values(image).withColumn("embedding", F.unhex(F.array_join(words, "")))

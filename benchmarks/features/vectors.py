@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 from benchmarks.features.fixture import FeatureFixture, feature_fixture, id_of, seconds_of
 from benchmarks.features.tables import FLOATS, VECTOR
 from benchmarks.harness.figures import Figures
+from benchmarks.harness.hashes import hash_digits
 from benchmarks.harness.pairs import in_turn
 from benchmarks.harness.picture_rows import METADATA
 from benchmarks.harness.results import Row, tell
@@ -77,5 +78,5 @@ def _rows(fixture: FeatureFixture, start: int, count: int) -> DataFrame:
 
 def _number(place: Column) -> Column:
     """A pseudo-random number from 0.5 to 2 or from -2 to -0.5, as the bytes of a float32 in hexadecimal."""
-    digits = F.hex(F.xxhash64("key", place).cast("binary"))
+    digits = hash_digits("key", place)
     return F.concat(F.substring(digits, 1, 6), F.when(F.substring(digits, 7, 1) < "8", "3F").otherwise("BF"))

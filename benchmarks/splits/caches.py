@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from benchmarks.harness.hashes import hash_digits
 from etl.splits.metadata import sums
 from etl.splits.positions import added_up
 from formats.origin import created
@@ -60,7 +61,7 @@ def metadata(spark: SparkSession, *, rows: int, tasks: int, heavy: float = 0.0, 
 
     chance = (F.shiftrightunsigned(hashed(_LABEL), 11) + 1) / float(1 << 53)
     columns = [
-        F.concat(*(hashed(seed).cast("binary") for seed in _ID)).alias("id"),
+        F.unhex(F.concat(*(hash_digits(F.lit(seed).cast("long"), number) for seed in _ID))).alias("id"),
         class_column(chance, heavy=heavy).alias("label"),
     ]
     if groups:
