@@ -21,7 +21,8 @@ built-in features:
 A function takes one parameter, whose annotation says what it gets: bytes (the encoded image) or numpy.ndarray (uint8,
 height x width x 3, RGB), or a list of these. It returns a number, bool, str, bytes or vector, or a dict of these by
 name; for a list of images, a list of values. It runs in a separate process. Images on which it fails or hangs go to the
-quarantine table, and the job continues. The type of its first value becomes the type of the view.
+quarantine table, and the job continues. The annotation of the result is the type of the view; if it does not name one
+type, the values of the first two images that agree are.
 
 A view is registered with the SHA-256 of the function's module. If you change the module, make a new version: NAME@v2.
 

@@ -18,6 +18,7 @@ from etl.cassandra.tables import read_table, uuid_bytes, uuid_text
 from etl.errors import ConflictError, FunctionError, TableError
 from etl.features.computing import models
 from etl.features.computing.child import Child
+from etl.features.computing.functions import agreed_fields
 from etl.features.computing.tasks import COUNTS, ROWS, FeatureOrder, compute_features
 from etl.features.history import newest_of_images
 from etl.features.offline import features_folder, publish_features, write_values
@@ -284,21 +285,30 @@ def _write_offline(
 
 
 def _probe(table: MetadataTable, draft: FeatureView, *, plan: FeaturizePlan) -> dict[str, str]:
-    """The fields of a new view, from the first value that its function returns. Raises `FunctionError`."""
+    """The fields of a new view, from the values of two images that agree: a single image may be an exception, for which
+    its function returns something else. Raises `FunctionError`.
+    """
     control, names = table.control, plan.columns
     ids = control.execute(f'SELECT "{names.id}" AS id FROM {plan.metadata_table.quoted} LIMIT {_PROBES}')
     query = f'SELECT "{names.data}" AS data FROM {plan.data_table.quoted} WHERE "{names.id}" = ?'
     reason = f"no images in {plan.metadata_table}"
-    model = None
+    model, seen = None, list[dict[str, str]]()
     if isinstance(draft.source, Onnx):
         model = models.send(table.spark, draft.source.file, digest=draft.digest)
     with closing(Child(draft, timeout=plan.timeout, model=model)) as child:
         for row in ids:
             for found in control.execute(query, (row.id,)):
                 if found.data is not None:
-                    fields, reason = child.fields(found.data)
-                    if fields is not None:
-                        return fields
+                    fields, failure = child.fields(found.data)
+                    if fields is None:
+                        reason = failure
+                        continue
+                    agreed = [both for one in seen if (both := agreed_fields(one, fields)) is not None]
+                    if agreed:
+                        return agreed[0]
+                    seen.append(fields)
+    if seen:
+        return seen[0]
     raise FunctionError(
         f"Wanted a value of {draft.source} for one of the first {_PROBES} images, from which the type of {draft.name} "
         f"follows. Found: {reason}"

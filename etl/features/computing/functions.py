@@ -8,6 +8,7 @@ say which, and whether images are encoded bytes or arrays of pixels (uint8, RGB)
     def exif(image: bytes) -> dict[str, str | None]: ...
 
 A value is a number, a bool, a text, bytes, a vector, or a dict of these by field; None means that there is no value.
+The annotation of the result says the type of a field, where it names one type. Otherwise the values say it.
 """
 
 import hashlib
@@ -15,9 +16,11 @@ import importlib
 import inspect
 import math
 import sys
+import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from importlib.util import find_spec
 from typing import Any, Literal, TypeVar
 
@@ -59,11 +62,12 @@ class ValueMismatchError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A loaded function: what it takes, and whether it takes lists."""
+    """A loaded function: what it takes, whether it takes lists, and the type of its fields if it is annotated."""
 
     call: Callable[[Any], Any]
     takes: Literal["picture", "bytes", "array"]
     takes_lists: bool
+    returns: str | None = None
 
     def values(self, pictures: Sequence[Picture]) -> list[Any]:
         """The values of images, of which there is more than one only if the function takes lists. Raises
@@ -138,18 +142,66 @@ def _annotated(source: Python) -> Function:
     if not is_array and kind is not bytes:
         found = "no annotation" if hint is None else f"the annotation {hint}"
         raise FunctionError(f"{wanted} Found: {found}.")
-    return Function(call, takes="array" if is_array else "bytes", takes_lists=is_list)
+    returns = _annotated_type(hints.get("return"), is_list=is_list)
+    return Function(call, takes="array" if is_array else "bytes", takes_lists=is_list, returns=returns)
 
 
-def fields_of(name: str, value: Any) -> dict[str, str]:
-    """The type of each field of a view by name, from the value that its function returned for an image. Raises
-    `ValueMismatchError` for a value that cannot be stored.
+def _annotated_type(hint: Any, *, is_list: bool) -> str | None:
+    """The type of a view's fields by the annotation of its function's result, or of the items of a list of results.
+    None for vectors, whose length no annotation says, and for annotations of several types.
+    """
+    if is_list:
+        hint = next(iter(typing.get_args(hint)), None)
+    options = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+    found = [_annotated_one(one) for one in options if one is not type(None)]
+    return reduce(_common, found) if found else None
+
+
+def _annotated_one(hint: Any) -> str | None:
+    if typing.get_origin(hint) in (dict, Mapping):
+        return _annotated_type(typing.get_args(hint)[1], is_list=False)
+    return next((name for kinds, name in _TYPES if isinstance(hint, type) and issubclass(hint, kinds)), None)
+
+
+def fields_of(name: str, value: Any, *, returns: str | None = None) -> dict[str, str]:
+    """The type of each field of a view by name: ``returns``, or that of the value that its function returned for an
+    image. Raises `ValueMismatchError` for a value that cannot be stored.
     """
     if isinstance(value, Mapping):
         if not value or not all(isinstance(key, str) for key in value):
             raise ValueMismatchError(f"Wanted a dict of values by name. Found: {_shown(value)}")
-        return {key if key.startswith(f"{name}_") else f"{name}_{key}": _type_of(one) for key, one in value.items()}
-    return {name: _type_of(value)}
+        named = {key if key.startswith(f"{name}_") else f"{name}_{key}": one for key, one in value.items()}
+    else:
+        named = {name: value}
+    return {field: _stored_as(returns, one, field) for field, one in named.items()}
+
+
+def _stored_as(kind: str | None, value: Any, name: str) -> str:
+    """The type of a field: ``kind`` if it is given and the value, if there is one, can be stored as it."""
+    if kind is None:
+        return _type_of(value)
+    _stored(kind, value, name)
+    return kind
+
+
+def agreed_fields(one: Mapping[str, str], other: Mapping[str, str]) -> dict[str, str] | None:
+    """The types of fields that the values of two images can have, for different types of numbers the wider one; None if
+    the values have other fields, or types that have nothing in common.
+    """
+    if one.keys() != other.keys():
+        return None
+    found = {name: _common(kind, other[name]) for name, kind in one.items()}
+    return {name: kind for name, kind in found.items() if kind} if all(found.values()) else None
+
+
+def _common(one: str | None, other: str | None) -> str | None:
+    """The type for values of both types; None if there is none."""
+    kinds = {one, other}
+    if len(kinds) == 1:
+        return one
+    if not kinds <= {"int", "bigint", "float", "double"}:
+        return None
+    return "bigint" if kinds == {"int", "bigint"} else "double"
 
 
 def _type_of(value: Any) -> str:
@@ -245,7 +297,7 @@ def probed(view: FeatureView, function: Function, picture: Picture) -> tuple[dic
     def infer(value: Any) -> dict[str, str]:
         if value is None:
             raise ValueMismatchError("Wanted a value. Found: None")
-        return fields_of(view.name, value)
+        return fields_of(view.name, value, returns=function.returns)
 
     return _caught(lambda: infer(*function.values([picture])))
 

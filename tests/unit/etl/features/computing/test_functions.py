@@ -12,7 +12,15 @@ from PIL import Image
 
 from etl.errors import FunctionError
 from etl.features.computing import builtin
-from etl.features.computing.functions import ValueMismatchError, computed, digest_of, fields_of, load, row_of
+from etl.features.computing.functions import (
+    ValueMismatchError,
+    agreed_fields,
+    computed,
+    digest_of,
+    fields_of,
+    load,
+    row_of,
+)
 from etl.features.computing.pictures import Picture
 from schemas.feature_sources import Builtin, Python
 from schemas.features import FeatureView
@@ -107,9 +115,43 @@ def test_functions_that_cannot_be_used_are_refused(source: Python, message: str)
         ({"low": 1, "x_high": 2.0}, {"x_low": "bigint", "x_high": "double"}),
     ],
 )
-def test_the_first_value_decides_the_type(found: Any, fields: dict[str, str]) -> None:
+def test_a_value_has_a_type(found: Any, fields: dict[str, str]) -> None:
     assert fields_of("x", found) == fields
     assert row_of(view(fields), found) is not None
+
+
+@pytest.mark.parametrize(
+    ("function", "kind"),
+    [("redness", "double"), ("raises", "bigint"), ("hangs", "bigint"), ("about", None), ("reshapes", None)],
+)
+def test_the_annotation_of_the_result_says_the_type_if_it_names_one(function: str, kind: str | None) -> None:
+    assert load(Python(FUNCTIONS, function)).returns == kind
+
+
+def test_a_value_decides_the_type_only_where_the_annotation_does_not() -> None:
+    assert fields_of("x", 0, returns="double") == {"x": "double"}
+    assert fields_of("x", {"a": 0, "b": None}, returns="double") == {"x_a": "double", "x_b": "double"}
+    with pytest.raises(ValueMismatchError, match=r"Wanted double for x\. Found: str 'a'"):
+        fields_of("x", "a", returns="double")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "agreed"),
+    [
+        ("float[2]", "float[2]", "float[2]"),
+        ("float[2]", "float[3]", None),
+        ("bigint", "double", "double"),
+        ("float", "bigint", "double"),
+        ("bigint", "int", "bigint"),
+        ("bigint", "text", None),
+        ("boolean", "int", None),
+    ],
+)
+def test_two_images_agree_on_a_type_that_has_the_values_of_both(one: str, other: str, agreed: str | None) -> None:
+    wanted = None if agreed is None else {"x": agreed, "y": "text"}
+    for first, second in ((one, other), (other, one)):
+        assert agreed_fields({"x": first, "y": "text"}, {"y": "text", "x": second}) == wanted
+    assert agreed_fields({"x": one}, {"y": one}) is None
 
 
 @pytest.mark.parametrize("found", [np.zeros((2, 2)), [], ["a", "b"], object(), {}, {1: 2}, [[1], [1, 2]]])
