@@ -64,6 +64,9 @@ test: setup  ## run the unit and integration tests
 test-unit: setup  ## run the tests that need no services
 	@$(RUN) python $(PYTEST) -n auto tests/unit
 
+histories: setup  ## play 100,000 random histories of tables, with kills and runs at once; 10 minutes (COUNT=1000)
+	@$(RUN) python -m tests.support.histories $(if $(COUNT),--count $(COUNT))
+
 test-e2e: setup  ## run the end-to-end tests: README, trainings, browser, clusters, kills (ALL=1: also the slow ones)
 	@$(RUN) imagestrata s3-build >/dev/null
 	@$(RUN) imagestrata chromium >/dev/null || true  # the tests of the page then say what is missing

@@ -17,9 +17,17 @@ _ADAPTIVE = "spark.sql.adaptive.enabled"
 
 def persisted(frame: DataFrame, level: StorageLevel = StorageLevel.MEMORY_AND_DISK) -> DataFrame:
     """Persist a DataFrame, without adaptive execution of its plan."""
-    # With it, a persisted DataFrame that depends on another one can wait for it forever (seen with Spark 3.5 and 4.3).
-    with setting(frame.sparkSession, _ADAPTIVE, "false"):  # the plan is made now
+    with planned_once(frame.sparkSession):  # the plan is made now
         return frame.persist(level)
+
+
+@contextmanager
+def planned_once(spark: SparkSession) -> Iterator[None]:
+    """Plan what is computed in a block without adaptive execution. With it, a plan can wait forever for a persisted
+    DataFrame that depends on another one (seen with Spark 3.5 and 4.3).
+    """
+    with setting(spark, _ADAPTIVE, "false"):
+        yield
 
 
 def kept(frame: DataFrame, *, stack: ExitStack) -> DataFrame:

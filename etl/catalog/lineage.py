@@ -19,8 +19,9 @@ from etl.cassandra.registry import FEATURE_VIEW, LABEL_VIEW, MODEL, SHARD_SET, S
 from etl.catalog.products import Product
 from etl.errors import TableError
 from etl.labels.versions import labels_of_image
-from etl.tables.metadata_table import history_in, is_deleted
+from etl.tables.metadata_table import history_in
 from etl.tables.runs import RecordedRun, recorded_runs
+from etl.tables.states import is_deleted, last_removal
 from etl.tables.table_records import dataset_of, record_of
 from formats import FormatsError, open_split
 from formats.shards.lookup import find_in_shards
@@ -176,9 +177,10 @@ class Tracer:
             if (written is not None and row.ingest_id == written) or row.sequence in before:
                 found.link(node, subject)
         since = getattr(rows[0], "since", None) if rows else None
-        if rows and history and is_deleted(since or 0, kind=history[0]["kind"], until=history[0]["until"]):
+        removal = last_removal(history) if rows else None
+        if removal is not None and is_deleted(since or 0, kind=removal["kind"], until=removal["until"]):
             found.unknown.append(
-                f"run {history[0]['until']}, which deletes this image, was interrupted: it is still there. Run it again"
+                f"run {removal['until']}, which deletes this image, was interrupted: it is still there. Run it again"
             )
         self._held(found, image_id, metadata=metadata)
         if not rows and not history and not found.edges and not found.unknown:
@@ -422,7 +424,7 @@ def _of_past(history: Sequence[Mapping[str, Any]], metadata: TableName) -> dict[
     """The details of an image that is not in the metadata table, from its history."""
     if not history:
         return {"table": str(metadata), "state": "not in the table, which has no history of it"}
-    last = history[0]
+    last = last_removal(history) or history[0]
     reason = f": {last['reason']}" if last["reason"] else ""
     state = f"{last['kind']} by run {last['until']}, {last['at']}{reason}"
     found = {"table": str(metadata), "state": state, "source": last["source"], "sha256": last["sha256"]}

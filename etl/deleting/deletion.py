@@ -20,7 +20,7 @@ from etl.secrets import secrets_on_executors
 from etl.splits.metadata import cache_folder, publish_cache, read_cache, summed_by_file
 from etl.splits.metadata_reading import checked
 from etl.splits.plan import SplitPlan
-from etl.tables.metadata_table import MetadataTable
+from etl.tables.metadata_table import STATE, MetadataTable
 from etl.tables.removal import Removal, remove_images, value_tables
 from etl.tables.runs import recorded_runs
 from etl.tables.sequence import Run, finish_run, take_lone_run
@@ -100,7 +100,7 @@ def run(spark: SparkSession, *, plan: DeletePlan) -> DeleteReport:
         remove_images(
             found.ids,
             count=report.images + report.before,
-            states=found.chosen.states,
+            states=_states_now(found),
             removal=removal,
             kind=DELETED,
             reason=plan.reason.strip(),
@@ -109,6 +109,12 @@ def run(spark: SparkSession, *, plan: DeletePlan) -> DeleteReport:
         finish_run(table.control, run)
         seconds = round(time.monotonic() - started, 3)
         return replace(report, caches=caches, sequence=run.sequence, seconds=seconds)
+
+
+def _states_now(found: "_Found") -> DataFrame:
+    """The states of the images, read again: another run may have replaced some before this one began."""
+    now = found.table.rows(STATE).join(found.ids, on="id", how="left_semi")
+    return now.unionByName(found.chosen.states.join(now.select("id"), on="id", how="left_anti"))
 
 
 def estimate(spark: SparkSession, *, plan: DeletePlan) -> DeleteReport:

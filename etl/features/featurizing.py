@@ -33,7 +33,7 @@ from etl.ingest.writing.tasks import task_count
 from etl.secrets import secrets_on_executors
 from etl.tables.metadata_table import MetadataTable, full_path
 from etl.tables.runs import expiring, ingest_time, new_ingest_id
-from etl.tables.sequence import create_sequence, take_run
+from etl.tables.sequence import create_sequence, in_session, take_run
 from etl.tables.table_records import check_pair
 from etl.workers import map_batches
 from etl.writing.publication import Publication
@@ -253,7 +253,7 @@ def _begin(table: MetadataTable, views: tuple[FeatureView, ...], *, plan: Featur
         metadata=plan.metadata_table,
         columns=plan.columns,
         views=views,
-        run=taken,
+        run=in_session(taken, table.spark),
         run_id=run_id,
         timeout=plan.timeout,
         counters=Counters(table.spark.sparkContext),

@@ -44,8 +44,8 @@ from etl.ingest.writing.target_folder import publish_rejected, record_options
 from etl.ingest.writing.tasks import task_count, write
 from etl.sources.folder_counts import check_class_level
 from etl.tables.metadata_table import MetadataTable
-from etl.tables.runs import new_ingest_id, recorded_runs, sequences_by_ingest
-from etl.tables.sequence import finish_run
+from etl.tables.runs import is_shared, new_ingest_id, recorded_runs, sequences_by_ingest
+from etl.tables.sequence import finish_run, in_session
 
 log = logging.getLogger("imagestrata.ingest")
 
@@ -197,8 +197,7 @@ def begin(survey: Survey) -> BegunIngest:
         record_options(survey.spark, plan=plan, is_done=False)
     elif control is not None and survey.destination is not None and (left or plan.prune):
         create_tables(control, plan=plan)
-        if survey.existing.others:
-            create_history_table(control, plan=plan)
+        _history_before(survey, control)
         started = survey.destination.begin(control, plan=plan, kind="ingest", ingest_id=ingest_id)
         if not plan.restore_deleted:
             _check_deleted(survey, control)
@@ -274,18 +273,29 @@ def _target(survey: Survey, begun: BegunIngest) -> Target:
     plan, control = survey.plan, survey.control
     if control is None or begun.started is None:
         return folder_target(plan)
-    before = recorded_runs(control, plan.tables.metadata) if survey.existing.others else None
     return TableTarget(
         cluster=control.located,
         tables=plan.tables,
         source_name=plan.source_name,
         ingest_id=begun.ingest_id,
-        run=begun.started.run,
+        run=in_session(begun.started.run, survey.spark),
         has_groups=plan.source.group_column is not None,
         ttl=plan.ttl or 0,
-        before=None if before is None else sequences_by_ingest(before),
+        before=_history_before(survey, control, own=begun.started.run.sequence),
         restores=plan.restore_deleted,
     )
+
+
+def _history_before(survey: Survey, control: Control, *, own: int = 0) -> Mapping[uuid.UUID, int] | None:
+    """The last run of each ingest id if the ingest must look for states that it replaces: the survey has found some, or
+    another run may write the same images. Creates their history. Raises `TableError` if it must not be created.
+    """
+    runs = recorded_runs(control, survey.plan.tables.metadata)
+    at_survey = survey.table.runs if survey.table else ()
+    if not survey.existing.others and not is_shared(at_survey, runs, own=own):
+        return None
+    create_history_table(control, plan=survey.plan)
+    return sequences_by_ingest(runs)
 
 
 def _images_by_class(rows: Sequence[Row], survey: Survey, begun: BegunIngest) -> Mapping[str, int]:

@@ -4,11 +4,11 @@ If a file is removed, renamed, moved to another class or damaged, the earlier ro
 """
 
 import uuid
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from etl.cassandra.control import Control
@@ -20,6 +20,7 @@ from etl.sources.entries import text
 from etl.sources.plan import SourcePlan
 from etl.tables.metadata_table import STATE, MetadataTable
 from etl.tables.removal import Removal, remove_images
+from etl.tables.runs import RecordedRun, sequences_by_ingest
 from etl.tables.sequence import Run
 from formats.image_names import HIDDEN
 from schemas.tables import PRUNED
@@ -104,10 +105,20 @@ def prune(stale: DataFrame, /, *, control: Control, plan: IngestPlan, run: Run, 
     # Rows that a later run has written stay: its clock is later.
     removal = Removal.begin(table, data=plan.tables.data, run=run)
     with ExitStack() as stack:
-        states = kept(table.rows(STATE).join(stale.select("id"), on="id", how="left_semi"), stack=stack)
+        states = table.rows(STATE).join(stale.select("id"), on="id", how="left_semi")
+        states = kept(states.where(~written_after(run, runs=table.runs)), stack=stack)
         rows, reason = states.count(), f"not found by ingest {ingest_id}"
-        remove_images(states, count=rows, states=states, removal=removal, kind=PRUNED, reason=reason)
+        # what an interrupted deletion left is removed too, but stays recorded as deleted
+        half = table.half_deleted()
+        pruned = states if half is None else states.join(half, on="id", how="left_anti")
+        remove_images(states, count=rows, states=pruned, removal=removal, kind=PRUNED, reason=reason)
     return rows
+
+
+def written_after(run: Run, /, *, runs: Sequence[RecordedRun]) -> Column:
+    """Whether a later run has written a row, from its columns ``since`` and ``ingest_id``: that run found its file."""
+    ingests = [str(one) for one, last in sequences_by_ingest(runs).items() if last > run.sequence]
+    return (F.coalesce("since", F.lit(0)) > run.sequence) | F.coalesce(F.col("ingest_id").isin(ingests), F.lit(False))
 
 
 def of_listing(entries: DataFrame, /) -> DataFrame:

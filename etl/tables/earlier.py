@@ -13,7 +13,8 @@ from etl.cassandra.tables import uuid_bytes
 from etl.columns import column, ours
 from etl.errors import TableError
 from etl.tables.metadata_table import MetadataTable
-from etl.tables.runs import RecordedRun, unfinished
+from etl.tables.runs import RecordedRun, overlapping, unfinished
+from etl.tables.states import states_at
 from formats.sizes import counted
 from schemas import Columns, TableName
 from schemas.as_of import AsOf
@@ -90,6 +91,12 @@ class EarlierMetadata:
             raise TableError(f"Wanted the columns {names} in {table.name}, for --as-of. Found: none.")
         warnings = [f"{run} has not finished: it was killed, or can still add images" for run in
                     unfinished(table.runs, until=sequence)]  # fmt: skip
+        if both := overlapping(table.runs, until=sequence):
+            names = ", ".join(f"run {run.sequence}" for run in reversed(both))
+            warnings.append(
+                f"{names} began before a run up to {sequence} had ended: images that both wrote can be missing, or be "
+                f"as they were before. --as-of {both[0].sequence} has them"
+            )
         old = [run for run in table.runs if run.sequence > sequence and run.writes_images and run.state is None]
         if old:
             more = f" and {len(old) - 1:,} more" if len(old) > 1 else ""
@@ -194,15 +201,6 @@ def _states(table: MetadataTable, *, sequence: int) -> tuple[DataFrame | None, i
     states = table.replaced().transform(states_at, sequence=sequence)
     count = states.count()
     return (states, count) if count else (None, 0)
-
-
-def states_at(history: DataFrame, /, *, sequence: int) -> DataFrame:
-    """The states that images had after a run, and that later runs replaced or removed: rows of the history."""
-    since = F.coalesce("since", F.lit(0))  # unknown: it counts, so that the image is missed
-    held = history.where((since <= sequence) & (F.col("until") > sequence))
-    # two runs at the same time may both have recorded the state that they replaced: it is the same one
-    order = F.struct(since, -F.col("until"))
-    return held.groupBy("id").agg(F.max_by(F.struct(*history.columns), order).alias("state")).select("state.*")
 
 
 def metadata_as_of(

@@ -12,10 +12,11 @@ from etl.cassandra.tables import read_table, uuid_bytes
 from etl.columns import column, ours
 from etl.frames import small_table
 from etl.tables.runs import STARTED, RecordedRun, recorded_runs, sequences_by_ingest
+from etl.tables.states import is_deleted, last_removals
 from etl.tables.table_records import TableRecord, record_of
 from formats.sizes import counted
 from schemas import Columns, IdentifierError, TableName
-from schemas.tables import DELETED, PRUNED, LabelType, create_history, defined_columns, history_of
+from schemas.tables import DELETED, LabelType, create_history, defined_columns, history_of
 
 _KINDS = {
     "id": "string",
@@ -133,8 +134,8 @@ class MetadataTable:
         return read_table(self.spark, self.history, columns=names)
 
     def removals(self) -> DataFrame | None:
-        """The last removal of each image that was ever removed, also of those that are there again: ``id`` (16 bytes),
-        ``until, kind, source, reason, at``; None if there are none.
+        """The removal that counts of each image that was ever removed, also of those that are there again: ``id`` (16
+        bytes), ``until, kind, source, reason, at``; None if there are none.
         """
         if self.history is None:
             return None
@@ -180,16 +181,3 @@ def label_type_of(in_data: str | None, fields: Collection[str]) -> LabelType:
     if "labels" in fields:
         return "multi"
     return "blob" if in_data == "blob" else "int"
-
-
-def is_deleted(since: Any, *, kind: Any, until: Any) -> Any:
-    """Whether an image is deleted: values, or columns. ``since`` is 0 for an image without a row."""
-    # By the run since which its row is there, not by the last run of the row's ingest: a later run may carry that
-    # ingest on, and leave the row as it is.
-    return (kind == DELETED) & (since < until)
-
-
-def last_removals(history: DataFrame, /) -> DataFrame:
-    """The last removal of each image in a history: ``id``, and ``removed`` (``until, kind, source, reason, at``)."""
-    removed = history.where(F.col("kind").isin(DELETED, PRUNED)).groupBy("id")
-    return removed.agg(F.max_by(F.struct("until", "kind", "source", "reason", "at"), "until").alias("removed"))

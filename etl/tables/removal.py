@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -21,15 +22,16 @@ from etl.cassandra.cluster import Cluster
 from etl.cassandra.control import Control
 from etl.cassandra.registry import registered_views
 from etl.cassandra.tables import append_rows, read_table, uuid_bytes, uuid_text
-from etl.cassandra.task_sessions import insert_into, task_session
+from etl.cassandra.task_sessions import TaskSession, insert_into, task_session
 from etl.errors import TableError
+from etl.frames import planned_once
 from etl.tables.metadata_table import MetadataTable
 from etl.tables.sequence import Run
 from etl.workers import map_batches
 from schemas import Columns, IdentifierError, TableName
-from schemas.tables import create_history, history_of, label_bucket
+from schemas.tables import DELETED, create_history, history_of, label_bucket
 
-_RECORDED = ("since", "label", "labels", "or_label", "or_split", "sha256", "source")
+RECORDED = ("since", "label", "labels", "or_label", "or_split", "sha256", "source")
 _IN_FLIGHT = 128
 
 
@@ -99,18 +101,20 @@ def remove_images(
 
 def _record(states: DataFrame, *, removal: Removal, kind: str, reason: str) -> None:
     history, run = history_of(removal.metadata), removal.run
-    # a run that was killed may have recorded some of them already
-    known = read_table(states.sparkSession, history, columns=["id", "since", "kind"])
-    known = known.where(F.col("kind") == kind).select(uuid_bytes("id").alias("id"), "since")
-    rows = states.join(known, on=["id", "since"], how="left_anti").select(
+    if kind == DELETED:  # an image is deleted since the first run that recorded it, also if that run was killed
+        known = read_table(states.sparkSession, history, columns=["id", "since", "kind"])
+        known = known.where(F.col("kind") == kind).select(uuid_bytes("id").alias("id"), "since")
+        states = states.join(known, on=["id", "since"], how="left_anti")
+    rows = states.select(
         uuid_text("id").alias("id"),
         F.lit(run.sequence).cast("bigint").alias("until"),
         F.lit(kind).alias("kind"),
-        *_RECORDED,
+        *RECORDED,
         F.lit(reason).alias("reason"),
         F.timestamp_millis(F.lit(run.clock // 1000)).alias("at"),
     )
-    append_rows(rows, table=history, clock=run.clock)
+    with planned_once(rows.sparkSession):
+        append_rows(rows, table=history, clock=run.clock)
 
 
 def remove(ids: DataFrame, /, *, removal: Removal) -> DataFrame:
@@ -127,30 +131,52 @@ def _remove_batches(batches: Iterable[pa.RecordBatch], *, removal: Removal) -> I
 
 
 async def _remove(ids: Sequence[bytes], removal: Removal) -> None:
-    names, clock = removal.columns, removal.run.last_clock
     async with task_session(removal.cluster) as session:
-        delete = "DELETE FROM {} USING TIMESTAMP ? WHERE {}"
-        of_values = [await session.prepare(delete.format(table.quoted, "id = ?")) for table in removal.values]
-        of_labels = [
-            await session.prepare(delete.format(table.quoted, "bucket = ? AND id = ?")) for table in removal.labels
-        ]
-        empty = [names.id, names.data, *([names.label] if removal.has_label else [])]
-        of_data = await session.prepare(insert_into(removal.data, empty))
-        of_metadata = await session.prepare(
-            f'DELETE FROM {removal.metadata.quoted} USING TIMESTAMP ? WHERE "{names.id}" = ?'
-        )
-        is_one_mutation = removal.data.keyspace == removal.metadata.keyspace
-
-        async def remove_one(image: uuid.UUID) -> None:
-            about = f"the removal of image {image} from {removal.data} and {removal.metadata}"
-            for statement in of_values:
-                await session.write([(statement, (clock, image))], about=about)
-            for statement in of_labels:
-                await session.write([(statement, (clock, label_bucket(image), image))], about=about)
-            nothing = (None,) * (len(empty) - 1)
-            rows = [(of_data, (image, *nothing, clock)), (of_metadata, (clock, image))]
-            for together in [rows] if is_one_mutation else [[row] for row in rows]:
-                await session.write(together, about=about)
-
+        remover = await Remover.prepare(session, removal)
         for start in range(0, len(ids), _IN_FLIGHT):
-            await asyncio.gather(*(remove_one(uuid.UUID(bytes=one)) for one in ids[start : start + _IN_FLIGHT]))
+            images = (uuid.UUID(bytes=one) for one in ids[start : start + _IN_FLIGHT])
+            await asyncio.gather(*map(remover.remove, images))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remover:
+    """Prepared statements that remove an image: its values and labels by table, then its data and metadata rows."""
+
+    session: TaskSession
+    removal: Removal
+    values: list[Any]
+    labels: list[Any]
+    data: Any
+    metadata: Any
+
+    @classmethod
+    async def prepare(cls, session: TaskSession, removal: Removal) -> "Remover":
+        """Prepare the statements."""
+        names = removal.columns
+        delete = "DELETE FROM {} USING TIMESTAMP ? WHERE {}"
+        empty = [names.id, names.data, *([names.label] if removal.has_label else [])]
+        metadata = delete.format(removal.metadata.quoted, f'"{names.id}" = ?')
+        return cls(
+            session=session,
+            removal=removal,
+            values=[await session.prepare(delete.format(table.quoted, "id = ?")) for table in removal.values],
+            labels=[
+                await session.prepare(delete.format(table.quoted, "bucket = ? AND id = ?")) for table in removal.labels
+            ],
+            data=await session.prepare(insert_into(removal.data, empty)),
+            metadata=await session.prepare(metadata),
+        )
+
+    async def remove(self, image: uuid.UUID) -> None:
+        """Remove an image, unless a later run has written it. Raises `UnreachableError`."""
+        removal, clock = self.removal, self.removal.run.last_clock
+        about = f"the removal of image {image} from {removal.data} and {removal.metadata}"
+        for statement in self.values:
+            await self.session.write([(statement, (clock, image))], about=about)
+        for statement in self.labels:
+            await self.session.write([(statement, (clock, label_bucket(image), image))], about=about)
+        nothing = (None, None) if removal.has_label else (None,)
+        rows = [(self.data, (image, *nothing, clock)), (self.metadata, (clock, image))]
+        is_one_mutation = removal.data.keyspace == removal.metadata.keyspace
+        for together in [rows] if is_one_mutation else [[row] for row in rows]:
+            await self.session.write(together, about=about)

@@ -11,7 +11,7 @@ from schemas import TableName
 
 STARTED, FINISHED = "started", "finished"
 """The states of runs."""
-_ADDED = ("state", "ttl")  # tables of earlier versions lack these columns
+_ADDED = ("state", "ttl", "newest")  # tables of earlier versions lack these columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +27,7 @@ class RecordedRun:
     state: str | None  # `STARTED` or `FINISHED`; None for runs of earlier versions
     dataset: str = ""
     ttl: int = 0  # the seconds after which its images expire; 0 if they do not
+    newest: int | None = None  # the newest run when this one ended
 
     @property
     def writes_images(self) -> bool:
@@ -55,8 +56,9 @@ def recorded_runs(control: Control, table: TableName) -> list[RecordedRun]:
             dataset=row.dataset or "",
             source=row.source or "",
             started=row.started,
-            state=row.state if "state" in there else None,
-            ttl=(row.ttl or 0) if "ttl" in there else 0,
+            state=getattr(row, "state", None),
+            ttl=getattr(row, "ttl", None) or 0,
+            newest=getattr(row, "newest", None),
         )
         for row in found
         if row.sequence is not None
@@ -70,10 +72,26 @@ def sequences_by_ingest(runs: Iterable[RecordedRun]) -> dict[uuid.UUID, int]:
 
 
 def unfinished(runs: Sequence[RecordedRun], /, *, until: int | None = None) -> list[RecordedRun]:
-    """The runs, up to ``until``, that may still write images: no run has finished the same ingest."""
-    ended = {run.ingest_id for run in runs if run.state == FINISHED}
-    begun = (run for run in runs if run.writes_images and run.state == STARTED and run.ingest_id not in ended)
-    return [run for run in begun if until is None or run.sequence <= until]
+    """The runs that may still write images: neither they nor a later run has finished their ingest. With ``until``,
+    those of the runs up to it, as if there were no later ones.
+    """
+    known = [run for run in runs if until is None or run.sequence <= until]
+    ended = sequences_by_ingest(run for run in known if run.state == FINISHED)
+    begun = (run for run in known if run.writes_images and run.state == STARTED)
+    return [run for run in begun if run.ingest_id is None or run.sequence > ended.get(run.ingest_id, 0)]
+
+
+def overlapping(runs: Sequence[RecordedRun], /, *, until: int) -> list[RecordedRun]:
+    """The runs after ``until`` that wrote or deleted images before all runs up to it had ended."""
+    ends = max((run.newest or 0 for run in runs if run.sequence <= until), default=0)
+    return [run for run in runs if until < run.sequence <= ends and (run.writes_images or run.kind == "delete")]
+
+
+def is_shared(before: Sequence[RecordedRun], now: Sequence[RecordedRun], /, *, own: int = 0) -> bool:
+    """Whether other runs than ``own`` may have written images since the runs were those of ``before``, or still may."""
+    newest = max((run.sequence for run in before), default=0)
+    others = [*unfinished(before), *(run for run in now if run.writes_images and run.sequence > newest)]
+    return any(run.sequence != own for run in others)
 
 
 def expiring(runs: Iterable[RecordedRun]) -> dict[str, int]:

@@ -7,9 +7,12 @@ machines say. The runs are recorded in the table ``ingests``.
 
 import time
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
+
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
 
 from etl.cassandra.control import Control
 from etl.cassandra.transactions import TransactionRetries
@@ -19,8 +22,9 @@ from etl.tables.runs import FINISHED, STARTED, new_ingest_id
 from schemas import TableName
 from schemas.tables import check_column, create_shared
 
-SPAN = 100_000
-"""The number of microseconds that belong to a run. No run is shorter, and two runs never share one."""
+SPAN = 1_000_000
+"""The number of microseconds that belong to a run, and so of write times that attempts of its tasks can have: an ingest
+of 10^9 images has 500,000 tasks. Two runs never share one."""
 MOST_AHEAD = 300_000_000
 """The largest difference between clocks that is accepted, in microseconds."""
 # `latest_write` reads one range of tokens with each query, which returns one row. A thousand ranges keep a query within
@@ -39,12 +43,25 @@ class Run:
     table: TableName
     sequence: int
     clock: int
+    first_attempt: int = 0  # Spark's id of the first attempt of a task; see `in_session`
 
     def clock_of(self, attempt: int) -> int:
         """The write time of a task, from Spark's id of its attempt, which counts those of a session: of two attempts
-        at an image, the later one wins in both tables.
+        at an image, the later one wins in both tables. Raises `EtlError` if the run has no more write times.
         """
-        return self.clock + min(attempt, SPAN - 2)
+        number = attempt - self.first_attempt
+        if not 0 <= number < SPAN - 1:
+            raise EtlError(
+                f"Wanted at most {SPAN - 1:,} attempts of tasks in {self}, because each has a write time of its own. "
+                f"Found: attempt {number + 1:,}. Start the job again, in a new session, with --resume."
+            )
+        return self.clock + number
+
+    @property
+    def task_clock(self) -> int:
+        """`clock_of` the task that asks for it."""
+        task = TaskContext.get()
+        return self.clock_of(self.first_attempt if task is None else task.taskAttemptId())
 
     @property
     def last_clock(self) -> int:
@@ -53,6 +70,18 @@ class Run:
 
     def __str__(self) -> str:
         return f"run {self.sequence} of {self.table}"
+
+
+def in_session(run: Run, spark: SparkSession) -> Run:
+    """The run for tasks that this session starts from now on: the attempts of earlier ones do not count."""
+    (before,) = spark.sparkContext.range(1, numSlices=1).map(_attempt).collect()
+    return replace(run, first_attempt=before + 1)
+
+
+def _attempt(_: object) -> int:
+    task = TaskContext.get()
+    assert task is not None
+    return task.taskAttemptId()
 
 
 def now() -> int:
@@ -154,11 +183,17 @@ def latest_write(control: Control, table: TableName, *, key: str, column: str) -
 
 
 def finish_run(control: Control, run: Run) -> None:
-    """Record that a run is finished: it writes nothing any more. Raises `UnreachableError`."""
+    """Record that a run is finished, and which run is the newest then: it writes nothing any more. Raises
+    `UnreachableError`.
+    """
     runs = TableName(run.table.keyspace, "ingests").quoted
-    update = f"UPDATE {runs} SET state = ? WHERE table_name = ? AND sequence = ? IF clock = ?"
+    query = f"SELECT last FROM {runs} WHERE table_name = ? LIMIT 1"
+    update = f"UPDATE {runs} SET state = ?, newest = ? WHERE table_name = ? AND sequence = ? IF clock = ?"
     retries = TransactionRetries(f"Wanted to record the end of {run}.")
-    while not control.apply([(update, (FINISHED, run.table.table, run.sequence, run.clock))]):
+    while True:
+        newest = control.execute(query, (run.table.table,), is_serial=True)[0].last
+        if control.apply([(update, (FINISHED, newest, run.table.table, run.sequence, run.clock))]):
+            return
         retries.wait()
 
 

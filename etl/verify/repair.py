@@ -23,7 +23,7 @@ from etl.ingest.writing.tasks import task_count, write
 from etl.sources.entries import Listing
 from etl.tables.metadata_table import MetadataTable
 from etl.tables.runs import new_ingest_id, recorded_runs, sequences_by_ingest
-from etl.tables.sequence import Run, finish_run, take_lone_run
+from etl.tables.sequence import Run, finish_run, in_session, take_lone_run
 from etl.verify.comparison import KINDS, MISSING_BLOB, NO_METADATA, Rules
 from etl.verify.expected import Expectation
 from etl.verify.plan import VerifyPlan
@@ -123,7 +123,7 @@ def rewrite(
             tables=plan.tables,
             source_name=plan.source_name,
             ingest_id=ingest_id,
-            run=started.run,
+            run=in_session(started.run, spark),
             has_groups=True,
             before=sequences_by_ingest(recorded_runs(control, plan.tables.metadata)),
         ),

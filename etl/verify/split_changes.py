@@ -21,8 +21,9 @@ from etl.frames import kept, small_table
 from etl.labels.versions import versions_of, with_labels
 from etl.splits.positions import added_up, fingerprint_sums
 from etl.splits.taking_part import open_folder
-from etl.tables.earlier import THEN, metadata_as_of, states_at
-from etl.tables.metadata_table import MetadataTable, full_path, last_removals
+from etl.tables.earlier import THEN, metadata_as_of
+from etl.tables.metadata_table import MetadataTable, full_path
+from etl.tables.states import last_removals, states_at
 from formats.splits.fingerprint import split_fingerprint
 from formats.splits.opened import OpenSplit
 from schemas import Columns, SchemaError, SplitManifest, SplitPart, TableName

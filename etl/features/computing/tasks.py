@@ -14,7 +14,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from pyspark import TaskContext
 
 from etl.batches import arrow_schema, batch_of, bounded, rows_of
 from etl.cassandra.cluster import Cluster
@@ -193,8 +192,7 @@ class _Output:
     def __init__(self, session: TaskSession, order: FeatureOrder, statements: Sequence[Any], quarantine: Any) -> None:
         self._session, self._order = session, order
         self._statements, self._quarantine = statements, quarantine
-        task = TaskContext.get()
-        self._clock = order.run.clock_of(0 if task is None else task.taskAttemptId())
+        self._clock = order.run.task_clock
 
     @classmethod
     async def prepare(cls, session: TaskSession, order: FeatureOrder) -> "_Output":

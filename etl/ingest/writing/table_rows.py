@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pyspark import TaskContext
-
 from etl.cassandra.cluster import Cluster
 from etl.cassandra.task_sessions import TaskSession, TooLargeError, insert_into, task_session
 from etl.ingest.plan import Tables
@@ -21,12 +19,13 @@ from etl.ingest.writing.image_rows import METADATA_COLUMNS, ImageRow, image_row
 from etl.ingest.writing.preparation import PreparedImage
 from etl.pictures.images import RejectedError
 from etl.sources.entries import Entry
-from etl.tables.metadata_table import is_deleted
 from etl.tables.runs import ingest_time
 from etl.tables.sequence import Run
+from etl.tables.states import is_deleted, last_removal
 from schemas.tables import check_column, history_of
 
 REPLACED = "replaced"  # the kind of rows in the history
+_OF_REMOVAL = ("kind", "since", "until")
 _LIMITS = "See max_mutation_size and native_transport_max_frame_size in the server's cassandra.yaml."
 
 
@@ -55,10 +54,8 @@ class TableTarget:
     @asynccontextmanager
     async def open(self) -> AsyncIterator["TableRows"]:
         """Connect. Raises `UnreachableError`, `TableError`."""
-        task = TaskContext.get()
-        clock = self.run.clock_of(0 if task is None else task.taskAttemptId())
         async with task_session(self.cluster) as session:
-            yield await TableRows.prepare(session, self, clock)
+            yield await TableRows.prepare(session, self, self.run.task_clock)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +68,7 @@ class ReplacedStates:
     insert: Any
     clock: int  # of the task's writes, in microseconds
     before: Mapping[uuid.UUID, int]  # the last run of each ingest id, for rows without a run
-    removal: Any  # the query of an image's last removal, if the run ingests deleted images again
+    removals: Any  # the query of an image's history, if the run ingests deleted images again
 
     @classmethod
     async def prepare(
@@ -83,7 +80,7 @@ class ReplacedStates:
         state = [columns.label, "or_label", "or_split", "sha256", "source", "since", "ingest_id", *labels]
         wanted = ", ".join(f'"{check_column(name)}"' for name in state)
         query = f'SELECT {wanted} FROM {tables.metadata.quoted} WHERE "{columns.id}" = ?'
-        newest = f"SELECT kind, until FROM {history_of(tables.metadata).quoted} WHERE id = ? LIMIT 1"
+        removals = f"SELECT {', '.join(_OF_REMOVAL)} FROM {history_of(tables.metadata).quoted} WHERE id = ?"
         written = ["id", "until", "since", "kind", "label", "or_label", "or_split", "sha256", "source", "at", *labels]
         return cls(
             session=session,
@@ -92,7 +89,7 @@ class ReplacedStates:
             insert=await session.prepare(insert_into(history_of(tables.metadata), written)),
             clock=clock,
             before=before,
-            removal=await session.prepare(newest) if target.restores else None,
+            removals=await session.prepare(removals) if target.restores else None,
         )
 
     async def follow(self, image: uuid.UUID, new: ImageRow, /) -> tuple[int, list[tuple[Any, tuple[Any, ...]]]]:
@@ -106,10 +103,11 @@ class ReplacedStates:
         label, or_label, or_split, sha256, source, since, ingest_id, *rest = row
         if since is None:
             since = 0 if ingest_id is None else self.before.get(uuid.UUID(str(ingest_id)), 0)
-        if self.removal is not None:
-            removed = await self.session.read(self.removal, image, about=f"the history of image {image}")
+        if self.removals is not None:
+            history = await self.session.read_all(self.removals, image, about=f"the history of image {image}")
+            removal = last_removal(dict(zip(_OF_REMOVAL, one, strict=True)) for one in history)
             # The deletion has recorded this state. The image counts as deleted until its row has a later run.
-            if removed is not None and is_deleted(since, kind=removed[0], until=removed[1]):
+            if removal is not None and is_deleted(since, kind=removal["kind"], until=removal["until"]):
                 return run.sequence, []
         labels = None if not rest or rest[0] is None else list(rest[0])
         is_same = (label, labels, or_label, bytes(sha256 or b"")) == (new.label, new.labels, new.or_label, new.sha256)

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from etl.features.history import KnownValues, newest_of_images, points_in_time
-from etl.tables.earlier import CURRENT, EARLIER, REPLACED, THEN, metadata_as_of, states_at
+from etl.tables.earlier import CURRENT, EARLIER, REPLACED, THEN, metadata_as_of
+from etl.tables.states import states_at
 from schemas import Columns
 from tests.support.spark_rows import rows_of
 
@@ -128,10 +129,12 @@ def test_masks_and_arrays_of_then_are_gone_once_they_are_written_again(spark: Sp
     rows = rows_of(
         spark, [("a", 2, [1], b"x"), ("b", 2, [2], b"x")], "id STRING, since BIGINT, labels ARRAY<INT>, sha256 BINARY"
     ).selectExpr("*", "CAST(NULL AS INT) AS label")
-    then = "id STRING, until BIGINT, since BIGINT, label INT, labels ARRAY<INT>, sha256 BINARY"
+    then = "id STRING, until BIGINT, since BIGINT, label INT, labels ARRAY<INT>, sha256 BINARY, kind STRING"
     # two runs at the same time recorded the state of b that they replaced
     states = rows_of(
-        spark, [("a", 2, 1, None, [1], b"x"), ("b", 2, 1, None, [9], b"x"), ("b", 3, 1, None, [9], b"x")], then
+        spark,
+        [(*one, b"x", "replaced") for one in (("a", 2, 1, None, [1]), ("b", 2, 1, None, [9]), ("b", 3, 1, None, [9]))],
+        then,
     ).transform(states_at, sequence=1)
     for label_type, wanted in (("multi", [EARLIER, REPLACED]), ("blob", [REPLACED, REPLACED])):
         found = rows.transform(

@@ -1,13 +1,14 @@
 """The run that a point in the history of a table means."""
 
 import uuid
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from etl.errors import TableError
 from etl.tables.earlier import resolve
-from etl.tables.runs import FINISHED, STARTED, RecordedRun, unfinished
+from etl.tables.runs import FINISHED, STARTED, RecordedRun, is_shared, overlapping, unfinished
 from schemas import TableName
 from schemas.as_of import AsOf
 
@@ -72,3 +73,22 @@ def test_runs_that_may_still_write() -> None:
     killed = [run(6, day=7, ingest=2, state=STARTED), run(5, day=6, ingest=4, state=None), *RUNS]
     assert [one.sequence for one in unfinished(killed, until=6)] == [6]
     assert unfinished(killed, until=5) == []
+    assert [one.sequence for one in unfinished(RUNS, until=2)] == [2]  # as of run 2, its ingest was not finished
+    again = [run(7, day=8, ingest=1, state=STARTED), *RUNS]  # a finished ingest is carried on
+    assert [one.sequence for one in unfinished(again)] == [7]
+
+
+def test_runs_at_the_same_time_are_those_that_began_before_another_one_had_ended() -> None:
+    third = replace(run(3, day=4, ingest=2), newest=5)
+    runs = [run(6, day=7, ingest=4), run(5, day=6, ingest=3), run(4, day=5, ingest=3, kind="labels"), third, *RUNS[2:]]
+    assert [one.sequence for one in overlapping(runs, until=3)] == [5]  # run 4 writes no images
+    assert overlapping(runs, until=2) == overlapping(runs, until=5) == []
+
+
+def test_other_runs_may_write_while_this_one_does() -> None:
+    old, mine = [run(1, day=2, ingest=0)], run(2, day=3, ingest=1, state=STARTED)
+    assert not is_shared(old, [mine, *old], own=2)
+    assert not is_shared([], old, own=1)
+    assert is_shared(old, [run(3, day=4, ingest=2), mine, *old], own=2)
+    killed = [run(1, day=2, ingest=0, state=STARTED)]
+    assert is_shared(killed, [mine, *old], own=2)  # it has finished since

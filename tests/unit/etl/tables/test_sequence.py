@@ -22,9 +22,24 @@ def test_each_run_writes_later_than_all_before_it(times: list[tuple[int, int]], 
             assert max(after, last or 0) - here > MOST_AHEAD - SPAN
             continue
         run = Run(table=TABLE, sequence=1, clock=clock)
-        assert written < clock <= run.clock_of(0) < run.clock_of(1) <= run.clock_of(attempt + 1) < run.last_clock
+        number = attempt % (SPAN - 1)
+        assert written < clock == run.clock_of(0) < run.clock_of(1)
+        assert run.clock_of(number) < run.last_clock
         assert clock >= here
         last, written = clock, run.last_clock
+
+
+@given(st.integers(0, 2**40), st.integers(0, SPAN - 2), st.integers(0, SPAN - 2))
+def test_no_two_attempts_of_a_session_have_one_write_time(first: int, one: int, other: int) -> None:
+    run = Run(table=TABLE, sequence=1, clock=5, first_attempt=first)
+    assert (run.clock_of(first + one) == run.clock_of(first + other)) == (one == other)
+
+
+@pytest.mark.parametrize("attempt", [6, 7 + SPAN - 1])
+def test_an_attempt_without_a_write_time_is_an_error(attempt: int) -> None:
+    run = Run(table=TABLE, sequence=1, clock=5, first_attempt=7)
+    with pytest.raises(EtlError, match=r"at most 999,999 attempts of tasks in run 1 of ks\.metadata.* --resume"):
+        run.clock_of(attempt)
 
 
 def test_clocks_that_disagree_are_refused_and_by_how_much() -> None:

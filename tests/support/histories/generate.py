@@ -1,0 +1,85 @@
+"""Random histories, each from its number, and the shortest part of one that still breaks something."""
+
+import random
+from collections.abc import Iterable, Sequence
+
+from tests.support.histories.jobs import World
+from tests.support.histories.machine import (
+    PATHS,
+    Alone,
+    BrokenError,
+    Delete,
+    Drop,
+    Ingest,
+    Machine,
+    Operation,
+    Put,
+    Together,
+)
+
+FLAGS = ("resume", "overwrite", "prune", "restore")
+
+
+def history(number: int, *, length: int = 10) -> list[Operation]:
+    """The history of a number: files of two sources, often a first ingest, and then up to ``length`` operations."""
+    numbers = random.Random(number)
+    found: list[Operation] = [Put("one", path, "1", "a") for path in PATHS if numbers.random() < 0.7]
+    found += [Put("two", path, "2", "b") for path in PATHS if numbers.random() < 0.2]
+    if numbers.random() < 0.7:
+        found.append(Alone(Ingest("one")))
+    for _ in range(numbers.randint(2, length)):
+        kind = numbers.random()
+        source, path = "one" if numbers.random() < 0.8 else "two", numbers.choice(PATHS)
+        if kind < 0.1:
+            found.append(Drop(source, path))
+        elif kind < 0.35:
+            found.append(Put(source, path, numbers.choice("123"), numbers.choice("abc")))
+        elif kind < 0.8:
+            found.append(_alone(numbers))
+        else:
+            turns = tuple(numbers.randint(0, 1) for _ in range(numbers.randint(0, 40)))
+            found.append(Together(_alone(numbers), _alone(numbers), turns))
+    return found
+
+
+def _alone(numbers: random.Random) -> Alone:
+    kill = numbers.randint(0, 12) if numbers.random() < 0.4 else None
+    if numbers.random() < 0.3:
+        return Alone(Delete(tuple(sorted(numbers.sample(PATHS, numbers.choice((1, 1, 1, 2)))))), kill)
+    flags = tuple(flag for flag in FLAGS if numbers.random() < 0.35)
+    continues = numbers.randint(0, 3) if numbers.random() < 0.15 else None
+    retried = numbers.randint(0, 2) if numbers.random() < 0.2 else 0
+    return Alone(Ingest("one" if numbers.random() < 0.8 else "two", flags, retried, continues), kill)
+
+
+def played(history: Sequence[Operation], *, is_one_keyspace: bool = True) -> str | None:
+    """What a history breaks; None if nothing."""
+    try:
+        Machine(World(is_one_keyspace=is_one_keyspace)).play(history)
+    except BrokenError as error:
+        return str(error)
+    return None
+
+
+def shrunk(history: Sequence[Operation], *, is_one_keyspace: bool = True) -> list[Operation]:
+    """The operations of a history that are needed to break something."""
+    left, place = list(history), 0
+    while place < len(left):
+        shorter = left[:place] + left[place + 1 :]
+        if played(shorter, is_one_keyspace=is_one_keyspace) is not None:
+            left = shorter
+        else:
+            place += 1
+    return left
+
+
+def first_broken(numbers: Iterable[int]) -> tuple[int, list[Operation], str] | None:
+    """The first of these histories that breaks something: its number, what is left of it when it is shrunk, and what it
+    breaks. Every third one has its data in a keyspace of its own.
+    """
+    for number in numbers:
+        is_one = number % 3 != 0
+        if played(history(number), is_one_keyspace=is_one) is not None:
+            short = shrunk(history(number), is_one_keyspace=is_one)
+            return number, short, played(short, is_one_keyspace=is_one) or ""
+    return None

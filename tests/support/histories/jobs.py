@@ -1,0 +1,228 @@
+"""The jobs of a history. Each is a coroutine with a step before every write, in the order of the real job's writes.
+
+The decisions of the driver, which the real jobs make with Spark, are made here in plain Python. Runs, rows, histories
+and removals are written by the code of the product.
+"""
+
+import hashlib
+import uuid
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from etl.cassandra.task_sessions import insert_into
+from etl.ingest.plan import Tables
+from etl.ingest.writing.preparation import PreparedImage
+from etl.ingest.writing.table_rows import TableRows, TableTarget
+from etl.pictures.images import Header
+from etl.sources.entries import Entry
+from etl.tables.metadata_table import MetadataTable
+from etl.tables.removal import RECORDED, Removal, Remover
+from etl.tables.runs import is_shared, new_ingest_id, recorded_runs, sequences_by_ingest
+from etl.tables.sequence import Run, finish_run, take_lone_run, take_run
+from schemas import Columns, TableName
+from schemas.identity import image_id
+from schemas.tables import DELETED, PRUNED, create_history, create_shared, history_of
+from tests.support.histories.clients import FakeControl, FakeSession, Step
+from tests.support.histories.reading import Reading, State
+from tests.support.histories.store import Store
+
+CLASSES = {"a": 0, "b": 1, "c": 2}
+File = tuple[bytes, str]
+"""The bytes of a file and its class."""
+
+
+class RefusedError(Exception):
+    """A job that ended with an error for its user."""
+
+
+@dataclass
+class World:
+    """The tables, and what a job has done to them."""
+
+    is_one_keyspace: bool = True
+    store: Store = field(default_factory=Store)
+    sources: dict[str, dict[str, File]] = field(default_factory=lambda: {"one": {}, "two": {}})
+    # By image, the last run that wrote or removed it, and what the image is since then. A later run wins.
+    wanted: dict[uuid.UUID, tuple[int, State | None]] = field(default_factory=dict)
+    written: dict[tuple[int, uuid.UUID], State | None] = field(default_factory=dict)  # the same of every run
+    deleted: dict[uuid.UUID, int] = field(default_factory=dict)  # by a run that deletes, until a later run restores it
+    # Images that were deleted while another run may have written them. The job that deleted them was killed, or told
+    # its user to delete them again; until then they may be there or not.
+    uncertain: set[uuid.UUID] = field(default_factory=set)
+    attempts: int = 0
+
+    def __post_init__(self) -> None:
+        self.control = FakeControl(self.store)
+        self.session: Any = FakeSession(self.store)
+        data = TableName("k" if self.is_one_keyspace else "d", "data")
+        self.tables = Tables(data, TableName("k", "metadata"), Columns(), "int")
+        for statement in self.tables.definitions.values():
+            self.store.define(statement)
+        self.store.define(create_shared("registry", "k"))
+
+    @property
+    def rows(self) -> dict[uuid.UUID, dict[str, Any]]:
+        """The rows of the metadata table by id."""
+        return {row["id"]: row for row in self.store.rows("k.metadata")}
+
+    def read(self) -> Reading:
+        """Read the tables."""
+        history = history_of(self.tables.metadata)
+        there = list(self.store.rows(str(history))) if self.control.columns(history) else []
+        return Reading(self.rows, there, recorded_runs(self.control, self.tables.metadata))
+
+    def opened(self) -> MetadataTable:
+        """The metadata table as the driver opens it."""
+        spark: Any = None
+        return MetadataTable.open(spark, self.control, self.tables.metadata)
+
+    def wrote(self, image: uuid.UUID, run: Run, state: State | None) -> None:
+        """Remember the last run that wrote or removed an image."""
+        self.written[run.sequence, image] = state
+        if run.sequence >= self.wanted.get(image, (0, None))[0]:
+            self.wanted[image] = (run.sequence, state)
+
+
+def id_of(path: str) -> uuid.UUID:
+    """The id of an image."""
+    return image_id("k", b"", path.encode())
+
+
+async def ingest(
+    world: World,
+    source: str,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    prune: bool = False,
+    restore: bool = False,
+    retried: int = 0,
+    ingest_id: uuid.UUID | None = None,
+) -> None:
+    """Ingest a source. The task's first attempt ends after ``retried`` images, and a second one writes them all."""
+    files, reading = {id_of(path): (path, file) for path, file in world.sources[source].items()}, world.read()
+    known = {image: row for image, row in reading.rows.items() if not restore or image not in reading.half_deleted()}
+    there = {image: row for image, row in known.items() if image in files}
+    if not overwrite and any(row["source"] != source for row in there.values()):
+        raise RefusedError("from another source")
+    done: set[uuid.UUID] = set()
+    if resume or ingest_id is not None:
+        done = {
+            image for image, row in there.items() if row["source"] == source and row["or_label"] == files[image][1][1]
+        }
+    others = len(there) - len(done)
+    deleted = set() if restore else reading.deleted() & files.keys()
+    done |= deleted
+    left = {image: one for image, one in files.items() if image not in done}
+    await Step()
+    if not left and not prune:
+        return
+    ingest_id = ingest_id or new_ingest_id()
+    run = _begin(world, "ingest", source, ingest_id)
+    if not restore and len(world.read().deleted() & files.keys()) > len(deleted):
+        raise RefusedError("deleted since")
+    runs = recorded_runs(world.control, world.tables.metadata)
+    follows = bool(others) or is_shared(reading.runs, runs, own=run.sequence)
+    if follows:
+        world.store.define(create_history(world.tables.metadata))
+    await write(world, left, source=source, run=run, ingest_id=ingest_id, follows=follows, restore=restore,
+                retried=retried)  # fmt: skip
+    if prune:
+        await _prune(world, source, found=files.keys(), run=run)
+    finish_run(world.control, run)
+
+
+def _begin(world: World, kind: str, source: str, ingest_id: uuid.UUID) -> Run:
+    return take_run(
+        world.control, table=world.tables.metadata, kind=kind, dataset="k", source=source, ingest_id=ingest_id
+    )
+
+
+async def write(
+    world: World,
+    files: Mapping[uuid.UUID, tuple[str, File]],
+    *,
+    source: str,
+    run: Run,
+    ingest_id: uuid.UUID,
+    follows: bool,
+    restore: bool,
+    retried: int,
+) -> None:
+    """Write images, as a task does."""
+    before = sequences_by_ingest(recorded_runs(world.control, world.tables.metadata)) if follows else None
+    target = TableTarget(
+        cluster=world.control.cluster, tables=world.tables, source_name=source, ingest_id=ingest_id, run=run,
+        before=before, restores=restore,
+    )  # fmt: skip
+    for last in (retried, len(files)) if retried else (len(files),):
+        world.attempts += 1
+        rows = await TableRows.prepare(world.session, target, run.clock_of(world.attempts))
+        for image, (path, (data, name)) in list(files.items())[:last]:
+            digest = hashlib.sha256(data).digest()
+            entry = Entry(image.bytes, b"", path.encode(), name, None, b"", None, len(data))
+            prepared = PreparedImage(data, digest, Header("PNG", 1, 1), None, None, None)
+            await rows.accept(entry, prepared, CLASSES[name])
+            world.wrote(image, run, (digest, CLASSES[name]))
+            if restore and world.deleted.get(image, run.sequence) < run.sequence:
+                del world.deleted[image]
+
+
+async def _prune(world: World, source: str, *, found: Collection[uuid.UUID], run: Run) -> None:
+    """`stale_rows.prune`."""
+    reading = world.read()
+    rows = {image: row for image, row in reading.rows.items() if row["source"] == source}
+    later = {one for one, last in sequences_by_ingest(reading.runs).items() if last > run.sequence}
+    stale = {
+        image: row
+        for image, row in rows.items()
+        if image not in found and row["since"] <= run.sequence and row["ingest_id"] not in later
+    }
+    half = reading.half_deleted()
+    pruned = {image: row for image, row in stale.items() if image not in half}
+    await remove(world, pruned, ids=stale.keys(), run=run, kind=PRUNED)
+
+
+async def remove(
+    world: World, states: Mapping[uuid.UUID, Mapping[str, Any]], *, ids: Collection[uuid.UUID], run: Run, kind: str
+) -> None:
+    """`removal.remove_images`."""
+    removal = Removal.begin(world.opened(), data=world.tables.data, run=run)
+    history = history_of(world.tables.metadata)
+    known = {(row["id"], row["since"]) for row in world.read().history if row["kind"] == kind == DELETED}
+    names = ["id", "until", "kind", *RECORDED]
+    for image, row in states.items():
+        if (image, row["since"]) not in known:
+            values = (image, run.sequence, kind, *(row.get(name) for name in RECORDED))
+            await Step()
+            world.store.write(insert_into(history, names), (*values, run.clock))
+        if kind == DELETED:
+            world.deleted[image] = run.sequence
+            world.written[run.sequence, image] = None
+    remover = await Remover.prepare(world.session, removal)
+    for image in ids:
+        await remover.remove(image)
+        world.wrote(image, run, None)
+        if kind == DELETED:
+            world.deleted[image] = max(run.sequence, world.deleted.get(image, 0))
+
+
+async def delete(world: World, ids: Collection[uuid.UUID]) -> None:
+    """Delete images, as `deletion.run` does."""
+    reading = world.read()
+    states = {image: reading.rows[image] for image in ids if image in reading.rows}
+    before = {image for image, row in reading.removals().items() if row["kind"] == DELETED and image in ids}
+    before -= reading.rows.keys()
+    await Step()
+    if set(ids) - states.keys() - before:
+        raise RefusedError("no such images")
+    run = take_lone_run(world.opened(), kind="delete", dataset="k")
+    states |= {image: row for image, row in world.rows.items() if image in {*states, *before}}
+    await remove(world, states, ids=[*states, *before], run=run, kind=DELETED)
+    runs = recorded_runs(world.control, world.tables.metadata)
+    if any(one.sequence > run.sequence and one.kind in ("ingest", "repair") for one in runs):
+        raise RefusedError("a later run")
+    if world.rows.keys() & {*states, *before}:
+        raise RefusedError("rows are left")
+    finish_run(world.control, run)

@@ -1,0 +1,261 @@
+"""Plays histories and checks what must hold after every step of every job.
+
+A history is a list of operations: a change of a source, a job alone or two jobs at once, which end or are killed before
+one of their writes.
+"""
+
+import hashlib
+import uuid
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from etl.tables.runs import overlapping, recorded_runs, unfinished
+from tests.support.histories.jobs import CLASSES, RefusedError, World, delete, id_of, ingest
+from tests.support.histories.reading import GONE, State, state_of
+
+PATHS = ("p", "q", "r")
+
+
+class Put(NamedTuple):
+    """A file appears in a source, or changes."""
+
+    source: str
+    path: str
+    content: str
+    name: str  # of its class
+
+
+class Drop(NamedTuple):
+    """A file is removed from a source."""
+
+    source: str
+    path: str
+
+
+class Ingest(NamedTuple):
+    """`jobs.ingest`; ``continues`` is the place of an earlier ingest in the history whose id it has."""
+
+    source: str
+    flags: tuple[str, ...] = ()
+    retried: int = 0
+    continues: int | None = None
+
+
+class Delete(NamedTuple):
+    """`jobs.delete`."""
+
+    paths: tuple[str, ...]
+
+
+class Alone(NamedTuple):
+    """A job, killed before its write ``kill``."""
+
+    job: Ingest | Delete
+    kill: int | None = None
+
+
+class Together(NamedTuple):
+    """Two jobs. ``turns`` says which one takes the next steps; then the first one goes on, then the second."""
+
+    first: Alone
+    second: Alone
+    turns: tuple[int, ...]
+
+
+Operation = Put | Drop | Alone | Together
+
+
+class BrokenError(AssertionError):
+    """Something that must hold does not."""
+
+
+@dataclass
+class _Running:
+    """A job that was started."""
+
+    coroutine: Coroutine[Any, Any, None]
+    kill: int | None
+    steps: int = 0
+    outcome: str | None = None  # finished, refused, killed
+    sequence: int | None = None  # of its run
+    # the states that each image had at some time after its end; None for no image
+    passed: dict[uuid.UUID, set["State | None"]] = field(default_factory=dict)
+
+    def step(self) -> None:
+        """Run up to the next write."""
+        if self.kill is not None and self.steps >= self.kill:
+            self.coroutine.close()
+            self.outcome = "killed"
+            return
+        self.steps += 1
+        try:
+            self.coroutine.send(None)
+        except StopIteration:
+            self.outcome = "finished"
+        except RefusedError:
+            self.outcome = "refused"
+
+
+@dataclass
+class Machine:
+    """A world, with what was seen of it after each run."""
+
+    world: World
+    # by run, the images after it, and those that were uncertain then
+    seen: dict[int, tuple[Mapping[uuid.UUID, State], frozenset[uuid.UUID]]] = field(default_factory=dict)
+    # by a run that ended before one that ran at the same time: the states that images had from its end to that of both
+    passed: dict[int, dict[uuid.UUID, set[State | None]]] = field(default_factory=dict)
+
+    def play(self, history: Sequence[Operation]) -> None:
+        """Play a history. Raises `BrokenError`."""
+        for operation in history:
+            match operation:
+                case Put(source, path, content, name):
+                    self.world.sources[source][path] = (content.encode(), name)
+                case Drop(source, path):
+                    self.world.sources[source].pop(path, None)
+                case Alone():
+                    self._run([operation], ())
+                case Together(first, second, turns):
+                    self._run([first, second], turns)
+
+    def _run(self, jobs: Sequence[Alone], turns: Sequence[int]) -> None:
+        before = self._newest()
+        running = [_Running(self._start(one.job), one.kill) for one in jobs]
+        for turn in [*turns, *([0, 1] * 500 if len(jobs) > 1 else [0] * 500)]:
+            one = running[turn] if running[turn].outcome is None else running[-1 - turn if len(jobs) > 1 else 0]
+            if one.outcome is None:
+                newest = self._newest()
+                one.step()
+                if self._newest() > newest:
+                    one.sequence = newest + 1
+                self._check_step()
+                self._note_states(running)
+        assert all(one.outcome for one in running), "a job does not end"
+        self._note_uncertain(jobs, running)
+        self._check_rest()
+        if len(jobs) == 1 and running[0].outcome == "finished":
+            self._check_finished(jobs[0].job)
+        newest = self._newest()
+        if newest > before:
+            self.seen[newest] = self._visible(), frozenset(self.world.uncertain)
+        for one in running:
+            if one.sequence is not None and one.sequence < newest:
+                certain = one.passed.keys() - self.world.uncertain
+                self.passed[one.sequence] = {image: one.passed[image] for image in certain}
+        self._check_seen()
+
+    def _note_states(self, running: Sequence[_Running]) -> None:
+        now = {image: state_of(row) for image, row in self.world.rows.items() if image not in self.world.deleted}
+        for one in running:
+            if one.outcome is not None and len(running) > 1:
+                for image in map(id_of, PATHS):
+                    one.passed.setdefault(image, set()).add(now.get(image))
+
+    def _note_uncertain(self, jobs: Sequence[Alone], running: Sequence[_Running]) -> None:
+        for one, result in zip(jobs, running, strict=True):
+            if not isinstance(one.job, Delete):
+                continue
+            images = {id_of(path) for path in one.job.paths}
+            if result.outcome == "finished":
+                self.world.uncertain -= images
+            elif len(jobs) > 1:
+                self.world.uncertain |= images
+
+    def _start(self, job: Ingest | Delete) -> Coroutine[Any, Any, None]:
+        if isinstance(job, Delete):
+            return delete(self.world, [id_of(path) for path in job.paths])
+        known = [run for run in recorded_runs(self.world.control, self.world.tables.metadata) if run.kind == "ingest"]
+        again = None if job.continues is None or not known else known[job.continues % len(known)]
+        flags = dict.fromkeys(job.flags, True)
+        source = job.source if again is None else again.source
+        return ingest(
+            self.world, source, retried=job.retried, ingest_id=None if again is None else again.ingest_id, **flags
+        )
+
+    def _newest(self) -> int:
+        runs = recorded_runs(self.world.control, self.world.tables.metadata)
+        return runs[0].sequence if runs else 0
+
+    def _visible(self) -> dict[uuid.UUID, State]:
+        """The images that exist, by what the jobs have done."""
+        return {
+            image: state for image, (_, state) in self.world.wanted.items()
+            if state is not None and image not in self.world.deleted
+        }  # fmt: skip
+
+    def _check_step(self) -> None:
+        """What holds at every moment: an image's row is there only with its bytes."""
+        if not self.world.is_one_keyspace:
+            return
+        data = {row["id"]: row["data"] for row in self.world.store.rows("k.data")}
+        for image, row in self.world.rows.items():
+            if data.get(image) is None or hashlib.sha256(data[image]).digest() != row["sha256"]:
+                raise BrokenError(f"the row of {image} is not that of its bytes")
+
+    def _check_rest(self) -> None:
+        """What holds when no job runs."""
+        rows, reading, uncertain = self.world.rows, self.world.read(), self.world.uncertain
+        for image, (sequence, state) in self.world.wanted.items():
+            found = state_of(rows[image]) if image in rows else None
+            if found != state:
+                raise BrokenError(f"{image} is {found}, and run {sequence} was the last to make it {state}")
+        # in two keyspaces, a run that restores images and is killed leaves bytes without a row
+        for row in self.world.store.rows("k.data") if self.world.is_one_keyspace else ():
+            image = row["id"]
+            if row["data"] is not None and image not in rows and image in self.world.deleted.keys() - uncertain:
+                raise BrokenError(f"the bytes of {image} are there, which was deleted")
+        read, there = reading.visible(), self._visible()
+        for image in (read.keys() | there.keys()) - uncertain:
+            if read.get(image) != there.get(image):
+                raise BrokenError(f"{image} of a split is {read.get(image)}. Wanted {there.get(image)}")
+
+    def _check_finished(self, job: Ingest | Delete) -> None:
+        """What holds after a job that ended without an error."""
+        rows, deleted = self.world.rows, self.world.read().deleted()
+        if isinstance(job, Delete):
+            for image in map(id_of, job.paths):
+                if image in rows or (image in self.world.deleted and image not in deleted):
+                    raise BrokenError(f"{image} is not deleted")
+        elif job.continues is None:
+            files = {id_of(path): file for path, file in self.world.sources[job.source].items()}
+            for image, (data, name) in files.items():
+                if image in self.world.deleted or image in self.world.uncertain:
+                    continue
+                row = rows.get(image)
+                if row is None or row["label"] != CLASSES[name]:
+                    raise BrokenError(f"{image} was ingested, and is {row}")
+                if "resume" not in job.flags and row["sha256"] != hashlib.sha256(data).digest():
+                    raise BrokenError(f"{image} was ingested, and has other bytes")
+            if "prune" in job.flags:
+                left = {image for image, row in rows.items() if row["source"] == job.source} - files.keys()
+                if left:
+                    raise BrokenError(f"{left} were pruned, and are there")
+
+    def _check_seen(self) -> None:
+        """Every run that was alone shows the images that it left, or says that their bytes are gone."""
+        rows, reading = self.world.rows, self.world.read()
+        for sequence, (seen, uncertain) in self.seen.items():
+            found = reading.as_of(sequence)
+            for image in (seen.keys() | found.keys()) - self.world.uncertain - uncertain:
+                if found.get(image) == seen.get(image):
+                    continue
+                now = rows[image]["sha256"] if image in rows and image not in self.world.deleted else None
+                if found.get(image) == GONE and image in seen and now != seen[image][0]:
+                    continue
+                raise BrokenError(
+                    f"as of run {sequence}, {image} was {seen.get(image)}. Found: {found.get(image)}; "
+                    f"its history: {[row for row in reading.history if row['id'] == image]}, now {rows.get(image)}"
+                )
+        for sequence, passed in self.passed.items():
+            found = reading.as_of(sequence)
+            for image in passed.keys() - self.world.uncertain:
+                writes = [one for one, written in self.world.written if written == image and one <= sequence]
+                in_order = self.world.written[max(writes), image] if writes else None
+                is_warned = overlapping(reading.runs, until=sequence) or unfinished(reading.runs, until=sequence)
+                if not is_warned and found.get(image) not in {*passed[image], in_order, GONE}:
+                    raise BrokenError(
+                        f"after run {sequence}, while another one ran, {image} was {passed[image]}. Found: "
+                        f"{found.get(image)}; its history: {reading.of_image(image)}, now {rows.get(image)}"
+                    )

@@ -1,0 +1,75 @@
+"""What the tables say, in plain Python: the reading side of a history, as the Spark transforms read them."""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from etl.tables.runs import STARTED, RecordedRun
+from etl.tables.states import is_deleted, last_removal, state_at
+
+GONE = "gone"
+"""What `Reading.as_of` says of an image that existed then, but whose bytes do not exist any more."""
+
+Row = Mapping[str, Any]
+State = tuple[bytes, int | None]
+"""The SHA-256 and the label of an image."""
+
+
+def state_of(row: Row) -> State:
+    """The state that a row of the metadata, or of the history, has."""
+    return row["sha256"], row["label"]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The rows of a metadata table and of its history, and its runs."""
+
+    rows: Mapping[uuid.UUID, Row]
+    history: Sequence[Row]
+    runs: Sequence[RecordedRun]
+
+    def of_image(self, image: uuid.UUID) -> list[Row]:
+        """The history of an image."""
+        return [row for row in self.history if row["id"] == image]
+
+    def removals(self) -> dict[uuid.UUID, Row]:
+        """`MetadataTable.removals`."""
+        images = {row["id"] for row in self.history}
+        found = {image: last_removal(self.of_image(image)) for image in images}
+        return {image: removal for image, removal in found.items() if removal is not None}
+
+    def deleted(self) -> set[uuid.UUID]:
+        """`MetadataTable.deleted`."""
+        return {
+            image
+            for image, row in self.removals().items()
+            if is_deleted(self._since(image), kind=row["kind"], until=row["until"])
+        }
+
+    def half_deleted(self) -> set[uuid.UUID]:
+        """`MetadataTable.half_deleted`."""
+        begun = any(run.kind == "delete" and run.state == STARTED for run in self.runs)
+        return self.deleted() & self.rows.keys() if begun else set()
+
+    def visible(self) -> dict[uuid.UUID, State]:
+        """The images of a split."""
+        half = self.half_deleted()
+        return {image: state_of(row) for image, row in self.rows.items() if image not in half}
+
+    def as_of(self, sequence: int) -> dict[uuid.UUID, State | str]:
+        """The images of a split as of a run, `GONE` for those that ``--skip-replaced`` leaves out."""
+        states = {row["id"]: state_at(self.of_image(row["id"]), sequence=sequence) for row in self.history}
+        held = {image: state for image, state in states.items() if state is not None}
+        found: dict[uuid.UUID, State | str] = dict.fromkeys(held, GONE)
+        for image, row in self.rows.items():
+            if image in self.half_deleted():
+                continue
+            if row["since"] <= sequence:
+                found[image] = state_of(row)
+            elif image in held and held[image]["sha256"] == row["sha256"]:
+                found[image] = state_of(held[image])
+        return found
+
+    def _since(self, image: uuid.UUID) -> int:
+        return (self.rows[image]["since"] or 0) if image in self.rows else 0

@@ -1,0 +1,108 @@
+"""What must hold whatever runs do to tables, one after another, at once, or killed: thousands of random histories.
+
+`make histories` plays more of them.
+"""
+
+from typing import Any
+
+import pytest
+
+from etl.ingest.writing.table_rows import ReplacedStates
+from etl.tables.removal import Remover
+from etl.tables.sequence import SPAN
+from tests.support.histories.generate import first_broken, played
+from tests.support.histories.machine import Alone, Delete, Drop, Ingest, Operation, Put, Together
+
+FILES = (Put("one", "p", "1", "a"), Put("one", "q", "1", "a"))
+
+
+def test_random_histories_break_nothing() -> None:
+    assert first_broken(range(1500)) is None
+
+
+FOUND: dict[str, list[Operation]] = {
+    "an interrupted deletion is restored, for ingests and for splits": [
+        *FILES,
+        Alone(Ingest("one")),
+        Alone(Delete(("p",)), kill=3),
+        Alone(Ingest("one", ("restore",))),
+    ],
+    "an image is deleted although a run prunes what an interrupted deletion left of it": [
+        *FILES,
+        Alone(Ingest("one")),
+        Alone(Delete(("p",)), kill=3),
+        Drop("one", "p"),
+        Alone(Ingest("one", ("prune",))),
+        Put("one", "p", "1", "a"),
+        Alone(Ingest("one")),
+    ],
+    "a prune that was killed has recorded images that later runs still show": [
+        *FILES,
+        Alone(Ingest("one")),
+        Drop("one", "p"),
+        Alone(Ingest("one", ("prune",)), kill=4),
+        Alone(Ingest("one")),
+        Alone(Ingest("one", ("prune",))),
+    ],
+    "a deletion records the states that images have when it begins": [
+        *FILES,
+        Alone(Ingest("one")),
+        Put("one", "p", "2", "b"),
+        Together(Alone(Delete(("p",))), Alone(Ingest("one")), turns=(0, *(1,) * 12)),
+    ],
+    "two first ingests at once keep the states that they replace of each other": [
+        *FILES,
+        Put("two", "p", "2", "b"),
+        Together(Alone(Ingest("two", ("overwrite",))), Alone(Ingest("one")), turns=(0, *(1,) * 6)),
+    ],
+    "a prune leaves what a later run has found": [
+        *FILES,
+        Alone(Ingest("one")),
+        Drop("one", "p"),
+        Together(Alone(Ingest("one", ("prune",))), Alone(Ingest("one", ("restore",))), turns=(0, 0, 1, 1)),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+@pytest.mark.parametrize("is_one_keyspace", [True, False])
+def test_found_histories(name: str, is_one_keyspace: bool) -> None:
+    assert played(FOUND[name], is_one_keyspace=is_one_keyspace) is None, name
+
+
+async def _replaces_nothing(self: ReplacedStates, *_: Any) -> tuple[int, list[Any]]:
+    return self.target.run.sequence, []
+
+
+async def _keeps_the_bytes(self: Remover, image: Any) -> None:
+    await self.session.write([(self.metadata, (self.removal.run.last_clock, image))], about="")
+
+
+FAULTS: dict[str, tuple[str, Any]] = {
+    "deleted images that came back are hidden": (
+        "tests.support.histories.reading.is_deleted", lambda since, *, kind, until: kind == "deleted"),
+    "what an interrupted deletion left counts as restored": (
+        "tests.support.histories.reading.is_deleted", lambda since, *, kind, until: since == 0),
+    "all runs have one clock": (
+        "etl.tables.sequence.next_clock", lambda **_: 10**15),
+    "the first state that a history has counts": (
+        "tests.support.histories.reading.state_at", lambda history, *, sequence: history[-1]),
+    "runs at the same time do not look for each other": (
+        "tests.support.histories.jobs.is_shared", lambda *_, own: False),
+    "replaced states are not recorded": (
+        "etl.ingest.writing.table_rows.ReplacedStates.follow", _replaces_nothing),
+    "a run writes earlier than the one before": (
+        "etl.tables.sequence.Run.clock_of", lambda self, attempt: self.clock - 2 * self.sequence * SPAN),
+    "a run that removes does not win over its own table's rows": (
+        "etl.tables.sequence.Run.last_clock", property(lambda self: self.clock - 2 * SPAN)),
+    "a removal leaves the bytes": (
+        "etl.tables.removal.Remover.remove", _keeps_the_bytes),
+    "runs do not record what ran at the same time": (
+        "tests.support.histories.machine.overlapping", lambda *_, until: []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_planted_fault_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(*FAULTS[name])
+    assert first_broken(range(10_000)) is not None
