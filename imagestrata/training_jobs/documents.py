@@ -19,7 +19,7 @@ Fields = Mapping[str, Node]
 
 
 class Document:
-    """The nodes of a YAML file, and the problems found in them."""
+    """The nodes of a YAML file, and the problems found in them. An absent node (None) is read as an empty one."""
 
     def __init__(self, path: Path) -> None:
         """Parse a file. Raises `JobFileError` for invalid YAML, OSError if it cannot be read."""
@@ -54,8 +54,10 @@ class Document:
         if self._told:
             raise JobFileError([f"{self.name}:{line}: {message}" for line, message in sorted(self._told)])
 
-    def fields(self, node: Node, what: str, known: Collection[str], needed: Collection[str] = ()) -> Fields:
+    def fields(self, node: Node | None, what: str, known: Collection[str], needed: Collection[str] = ()) -> Fields:
         """Return the fields of a mapping by name. Unknown and missing ones are recorded as problems."""
+        if node is None:
+            return {}
         if not isinstance(node, MappingNode):
             self.tell(node, f"Wanted {what} with fields ({', '.join(needed or known)}). Found: {self.shown(node)}")
             return {}
@@ -88,27 +90,33 @@ class Document:
             self.tell(node, str(error))
         return value
 
-    def count(self, node: Node, what: str, least: int, most: int) -> int:
-        """Return a whole number from ``least`` to ``most``."""
+    def count(self, node: Node | None, what: str, least: int, most: int) -> int:
+        """Return a whole number from ``least`` to ``most``; by default ``least``."""
+        if node is None:
+            return least
         value = self.plain(node)
         if type(value) is not int or not least <= value <= most:
             self.tell(node, f"Wanted {what}, a whole number from {least} to {most:,}. Found: {self.shown(node)}")
             return least
         return value
 
-    def items(self, node: Node, what: str) -> list[Node]:
+    def items(self, node: Node | None, what: str) -> list[Node]:
         """Return the items of a list."""
+        if node is None:
+            return []
         if not isinstance(node, SequenceNode):
             self.tell(node, f"Wanted {what}, a list. Found: {self.shown(node)}")
             return []
         return list(node.value)
 
-    def texts(self, node: Node, what: str) -> tuple[str, ...]:
+    def texts(self, node: Node | None, what: str) -> tuple[str, ...]:
         """Return a list of texts."""
         return tuple(self.text(item, f"an item of {what}") for item in self.items(node, what))
 
-    def text_fields(self, node: Node, what: str) -> dict[str, str]:
+    def text_fields(self, node: Node | None, what: str) -> dict[str, str]:
         """Return a mapping of texts."""
+        if node is None:
+            return {}
         if not isinstance(node, MappingNode):
             self.tell(node, f"Wanted {what}, names with texts. Found: {self.shown(node)}")
             return {}

@@ -84,24 +84,23 @@ def read_job(path: Path) -> TrainingJob:
     for name, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
         if name in top:
             document.text(top[name], name, _one_of(name, (wanted,)))
-    metadata = _fields(document, top, "metadata", ("name", "namespace", "labels", "annotations"), ("name",))
-    spec = _fields(document, top, "spec", *_both("minSize", "maxSize", "dataset", "replicaSpecs"))
+    named = ("name", "namespace", "labels", "annotations")
+    metadata = document.fields(top.get("metadata"), "metadata", named, ("name",))
+    spec = document.fields(top.get("spec"), "spec", *_both("minSize", "maxSize", "dataset", "replicaSpecs"))
     min_size, max_size = _sizes(document, spec)
-    replicas = _fields(document, spec, "replicaSpecs", *_both("template"))
-    template = _fields(document, replicas, "template", ("metadata", "spec"), ("spec",))
-    pod_metadata = _fields(document, template, "metadata", ("labels", "annotations"))
-    pod = _fields(document, template, "spec", POD_FIELDS, ("containers",), what="the spec of the template")
+    replicas = document.fields(spec.get("replicaSpecs"), "replicaSpecs", *_both("template"))
+    template = document.fields(replicas.get("template"), "template", ("metadata", "spec"), ("spec",))
+    pod_metadata = document.fields(template.get("metadata"), "metadata", ("labels", "annotations"))
+    pod = document.fields(template.get("spec"), "the spec of the template", POD_FIELDS, ("containers",))
     check_pod(document, pod)
     for fields, what in ((metadata, "metadata"), (pod_metadata, "the template's metadata")):
-        if "labels" in fields:
-            check_labels(document, fields["labels"], f"labels of {what}")
-        if "annotations" in fields:
-            check_annotations(document, fields["annotations"], f"annotations of {what}")
+        check_labels(document, fields.get("labels"), f"labels of {what}")
+        check_annotations(document, fields.get("annotations"), f"annotations of {what}")
     job = TrainingJob(
         name=_text(document, metadata, "name", _wanted(_JOB_NAME_WORDS, _JOB_NAME.fullmatch)) or "",
         namespace=_text(document, metadata, "namespace", lambda found: check_label(found, "metadata.namespace")),
-        labels=_texts_by_name(document, metadata, "labels"),
-        annotations=_texts_by_name(document, metadata, "annotations"),
+        labels=MappingProxyType(document.text_fields(metadata.get("labels"), "labels")),
+        annotations=MappingProxyType(document.text_fields(metadata.get("annotations"), "annotations")),
         min_size=min_size,
         max_size=max_size,
         dataset=_text(document, spec, "dataset", _dataset) or "",
@@ -114,7 +113,7 @@ def read_job(path: Path) -> TrainingJob:
 
 
 def _sizes(document: Document, spec: Fields) -> tuple[int, int]:
-    min_size = document.count(spec["minSize"], "spec.minSize", 1, MOST_REPLICAS) if "minSize" in spec else 1
+    min_size = document.count(spec.get("minSize"), "spec.minSize", 1, MOST_REPLICAS)
     if "maxSize" not in spec:
         return min_size, min_size
     max_size = document.count(spec["maxSize"], "spec.maxSize", 1, MOST_REPLICAS)
@@ -146,7 +145,7 @@ def _containers(document: Document, pod: Fields, max_size: int) -> tuple[Contain
 
 
 def _container(document: Document, node: Node, fields: Fields) -> Container:
-    command = document.texts(fields["command"], "command") if "command" in fields else ()
+    command = document.texts(fields.get("command"), "command")
     if "command" in fields and not any(command):
         document.tell(fields["command"], "Wanted command, a list of at least one text. Found: none")
     if "imagePullPolicy" in fields:
@@ -157,7 +156,7 @@ def _container(document: Document, node: Node, fields: Fields) -> Container:
         name=_text(document, fields, "name", lambda found: check_label(found, "the name of a container")) or "",
         image=_text(document, fields, "image", lambda found: check_image(found, "image")) or "",
         command=command,
-        args=document.texts(fields["args"], "args") if "args" in fields else (),
+        args=document.texts(fields.get("args"), "args"),
         env=_env(document, fields),
         working_dir=_text(document, fields, "workingDir", _not_empty("workingDir")),
         gpus=gpus,
@@ -168,7 +167,7 @@ def _container(document: Document, node: Node, fields: Fields) -> Container:
 
 def _env(document: Document, fields: Fields) -> Mapping[str, str]:
     made: dict[str, str] = {}
-    for node in document.items(fields["env"], "env") if "env" in fields else ():
+    for node in document.items(fields.get("env"), "env"):
         variable = document.fields(node, "a variable of env", ("name", "value", "valueFrom"), ("name",))
         name = _text(document, variable, "name", _wanted("a variable, letters, digits and '_.-'", _VARIABLE.fullmatch))
         if "value" in variable and "valueFrom" in variable:
@@ -179,19 +178,8 @@ def _env(document: Document, fields: Fields) -> Mapping[str, str]:
     return MappingProxyType(made)
 
 
-def _fields(
-    document: Document, parent: Fields, name: str, known: frozenset[str] | tuple[str, ...],
-    needed: tuple[str, ...] = (), *, what: str = "",
-) -> Fields:  # fmt: skip
-    return document.fields(parent[name], what or name, known, needed) if name in parent else {}
-
-
 def _text(document: Document, fields: Fields, name: str, check: Callable[[str], object] | None = None) -> str | None:
     return document.text(fields[name], name, check) if name in fields else None
-
-
-def _texts_by_name(document: Document, fields: Fields, name: str) -> Mapping[str, str]:
-    return MappingProxyType(document.text_fields(fields[name], name) if name in fields else {})
 
 
 def _both(*names: str) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -52,12 +52,11 @@ def check_container(document: Document, fields: Fields) -> None:
 def check_pod(document: Document, fields: Fields) -> None:
     """Check the names in the spec of a pod, except those of its containers."""
     _check_names(document, fields, _OF_PODS)
-    if "nodeSelector" in fields:
-        document.text_fields(fields["nodeSelector"], "nodeSelector")
-        check_labels(document, fields["nodeSelector"], "nodeSelector")
+    document.text_fields(fields.get("nodeSelector"), "nodeSelector")
+    check_labels(document, fields.get("nodeSelector"), "nodeSelector")
 
 
-def check_labels(document: Document, node: Node, what: str) -> None:
+def check_labels(document: Document, node: Node | None, what: str) -> None:
     """Check the keys and values of labels."""
     check_annotations(document, node, what)
     for name, value in _entries(node):
@@ -65,7 +64,7 @@ def check_labels(document: Document, node: Node, what: str) -> None:
             _checked(document, value, f"the value of {name.value} in {what}", check_label_value)
 
 
-def check_annotations(document: Document, node: Node, what: str) -> None:
+def check_annotations(document: Document, node: Node | None, what: str) -> None:
     """Check the keys of annotations."""
     for name, _ in _entries(node):
         _checked(document, name, f"a key of {what}", check_key)
@@ -73,8 +72,7 @@ def check_annotations(document: Document, node: Node, what: str) -> None:
 
 def resources(document: Document, fields: Fields) -> tuple[int, int | None]:
     """Return the number of GPUs of a container, and its memory limit in bytes."""
-    known = ("limits", "requests", "claims")
-    found = document.fields(fields["resources"], "resources", known) if "resources" in fields else {}
+    found = document.fields(fields.get("resources"), "resources", ("limits", "requests", "claims"))
     limits, requests = (_amounts(document, found.get(name), f"resources.{name}") for name in ("limits", "requests"))
     for name, (node, value) in requests.items():
         limit = limits[name][1] if name in limits else None
