@@ -32,16 +32,13 @@ class Conditions:
 
     def check(self, now: str | None) -> None:
         """Check the ETag of the newest version, None if there is no version. Raises `ConditionError`."""
-        found = "no version" if now is None else now
-        if self.if_match is not None and not _matches(self.if_match, now):
-            raise ConditionError(f"Wanted If-Match: {self.if_match[:200]}. Found: {found}")
-        if self.if_none_match is not None and _matches(self.if_none_match, now):
-            raise ConditionError(f"Wanted If-None-Match: {self.if_none_match[:200]}. Found: {found}")
+        if self.is_unchanged(now):
+            raise ConditionError(f"Wanted If-None-Match: {str(self.if_none_match)[:200]}. Found: {now}")
 
-    def is_unchanged(self, now: str) -> bool:
+    def is_unchanged(self, now: str | None) -> bool:
         """Whether the client has this version already. Raises `ConditionError` if ``If-Match`` does not hold."""
         if self.if_match is not None and not _matches(self.if_match, now):
-            raise ConditionError(f"Wanted If-Match: {self.if_match[:200]}. Found: {now}")
+            raise ConditionError(f"Wanted If-Match: {self.if_match[:200]}. Found: {now or 'no version'}")
         return self.if_none_match is not None and _matches(self.if_none_match, now)
 
 
