@@ -5,7 +5,7 @@ import re
 import threading
 from collections import OrderedDict
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ _UNKNOWN = "Wanted an upload of this service. Found: none with this id (it was c
 _OTHERS = "Wanted an upload to {!r}. Found: an upload to another dataset"
 _IDENTITY = re.compile(r"[0-9a-f]{32}")
 _MOST_FINISHED = 1_000
+_OF_FINISHED = ("name", "kind", "filename", "length", "sha256", "metadata")
+"""What is kept of the request of a finished upload."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,19 +35,6 @@ class UploadState:
     metadata: str | None
     expires: float | None = None  # when an unfinished upload is removed unless more bytes arrive
     version: DatasetVersion | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FinishedUpload:
-    """The contents of the version that an upload becomes, and its number once it is published."""
-
-    name: str
-    kind: str
-    filename: str
-    length: int
-    sha256: str
-    metadata: str | None = None  # of the client
-    number: int | None = None
 
 
 class UploadStates:
@@ -83,27 +72,28 @@ class UploadStates:
                 offset = _offset(staged, length)
                 return UploadState(length=length, offset=offset, metadata=upload.metadata, expires=expires)
         try:
-            done = FinishedUpload(**json.loads((self._finished / identity).read_text(encoding="utf-8")))
-        except (FileNotFoundError, ValueError, TypeError):  # a power cut may have emptied the file
+            found = json.loads((self._finished / identity).read_text(encoding="utf-8"))
+            number = found.pop("number", None)  # earlier versions did not store it
+            done = UploadRequest(**found)
+        except (FileNotFoundError, ValueError, TypeError, AttributeError):  # emptied by a power cut
             raise NotThereError(_UNKNOWN) from None
         if done.name != name:
             raise NotThereError(_OTHERS.format(name))
-        content = (done.sha256, done.kind, done.filename)
-        versions = [
-            one
-            for one in self._store.versions(name)
-            if (one.sha256, one.kind, one.filename) == content and done.number in (None, one.number)
-        ]
-        if not versions:
-            raise NotThereError(_UNKNOWN)
-        return UploadState(length=done.length, offset=done.length, metadata=done.metadata, version=versions[-1])
+        content, length = (done.sha256, done.kind, done.filename), done.length or 0
+        for one in reversed(self._store.versions(name)):
+            if (one.sha256, one.kind, one.filename) == content and number in (None, one.number):
+                return UploadState(length=length, offset=length, metadata=done.metadata, version=one)
+        raise NotThereError(_UNKNOWN)
 
-    def finish(self, identity: str, upload: FinishedUpload) -> None:
-        """Store a finished upload, and remove the oldest above the limit. Raises OSError."""
+    def finish(self, identity: str, upload: UploadRequest, number: int | None = None) -> None:
+        """Store a complete upload with its SHA-256, and the number of its version once it is published, and remove the
+        oldest above the limit. Raises OSError.
+        """
         # Written before the version is published: after a crash in between, the server knows the upload and finds out
         # from the versions whether it was published.
         with whole_file(self._finished / identity) as file:
-            file.write(json.dumps(asdict(upload)).encode("utf-8"))
+            told = {key: getattr(upload, key) for key in _OF_FINISHED} | {"number": number}
+            file.write(json.dumps(told).encode("utf-8"))
         with self._lock:
             self._known[identity] = None
             oldest = [self._known.popitem(last=False)[0] for _ in range(len(self._known) - _MOST_FINISHED)]

@@ -18,20 +18,12 @@ from formats.durability import sync
 from formats.origin import code_version, created
 from formats.tar_index import write_index
 from imagestrata.service.conditions import Conditions
-from imagestrata.service.errors import (
-    BodyError,
-    ChecksumError,
-    ConflictError,
-    FullError,
-    LengthError,
-    TooLargeError,
-    TooManyError,
-)
+from imagestrata.service.errors import BodyError, ChecksumError, ConflictError, FullError, TooLargeError, TooManyError
 from imagestrata.service.stores.bodies import Digest, Update, full_disk_errors, take
 from imagestrata.service.stores.staging import DATA, INDEX, UNVERIFIED, UPLOAD
 from imagestrata.service.stores.store import Store
 from imagestrata.service.uploads.cards import card_of
-from imagestrata.service.uploads.states import FinishedUpload, UploadState, UploadStates, mark_unverified
+from imagestrata.service.uploads.states import UploadState, UploadStates, mark_unverified
 from imagestrata.service.uploads.tus import Checksum
 from imagestrata.service.uploads.upload_requests import UploadRequest
 from schemas.datasets import DatasetVersion
@@ -86,9 +78,7 @@ class Uploads:
             self._forget(staged)
 
     def begin(self, upload: UploadRequest) -> str:
-        """Create a resumable upload and return its id. Raises `ServiceError`."""
-        if upload.length is None:
-            raise LengthError("Wanted the length of the whole upload in Upload-Length. Found: none")
+        """Create a resumable upload, whose length is known, and return its id. Raises `ServiceError`."""
         self._check(upload)
         for forgotten in self._store.staging.forgotten():
             self._give_up(forgotten)
@@ -97,7 +87,7 @@ class Uploads:
         self._count(staged, upload.by)
         with full_disk_errors():
             try:
-                self._room.promise(staged, upload.length)
+                self._room.promise(staged, upload.length or 0)
                 self._room.keep(staged, here=0, seconds=_PROMISED_SECONDS)
                 self._store.staging.new(identity)
                 (staged / DATA).touch()
@@ -276,14 +266,7 @@ class Uploads:
             )
             if not (staged / UPLOAD).exists():
                 return self._store.publish(upload.name, staged, version, upload.conditions)
-            done = FinishedUpload(
-                name=upload.name,
-                kind=upload.kind,
-                filename=upload.filename,
-                length=version.bytes,
-                sha256=sha256,
-                metadata=upload.metadata,
-            )
+            done = replace(upload, length=version.bytes, sha256=sha256)
             self._states.finish(staged.name, done)
             try:
                 published = self._store.publish(upload.name, staged, version, upload.conditions)
@@ -291,7 +274,7 @@ class Uploads:
                 self._states.forget(staged.name)
                 raise
             with suppress(OSError):  # without its number it is found by its contents, as after a crash
-                self._states.finish(staged.name, replace(done, number=published.number))
+                self._states.finish(staged.name, done, published.number)
             return published
 
     def _give_up(self, staged: Path) -> None:
