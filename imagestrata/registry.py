@@ -66,7 +66,8 @@ class Registry:
 
     def items(self, kind: str | None = None) -> list[Item]:
         """Everything that the keyspace has, or everything of one kind: ``feature view``, ``split``, ``run``, ..."""
-        return [item for item in contents(self._control, keyspace=self.keyspace) if kind is None or _is_of(item, kind)]
+        found = contents(self._control, keyspace=self.keyspace)
+        return [item for item in found if kind is None or _is_of(item.kind, kind)]
 
     def find(self, name: str, kind: str | None = None) -> Item:
         """Find one thing by its name, with ``@vN`` or else in its newest version. Splits and shard sets may be named by
@@ -171,11 +172,11 @@ def image_id(text: str) -> uuid.UUID | None:
 def kind_of(text: str) -> str | None:
     """The kind that a word of the command line names, ``feature-view`` or ``feature view``; None for other words."""
     kind = text.replace("-", " ")
-    return kind if any(kind == one or kind.startswith(f"{one} of ") for one in ALL_KINDS) else None
+    return kind if any(_is_of(kind, one) for one in ALL_KINDS) else None
 
 
-def _is_of(item: Item, kind: str) -> bool:
-    return item.kind == kind or item.kind.startswith(f"{kind} of ")
+def _is_of(found: str, kind: str) -> bool:
+    return found == kind or found.startswith(f"{kind} of ")
 
 
 def control_at(hosts: Sequence[str] | None, port: int | None, *, username: str | None, password: str | None) -> Control:

@@ -15,7 +15,7 @@ from schemas.features import ViewName
 from schemas.tables import check_keyspace
 
 if TYPE_CHECKING:
-    from imagestrata.registry import Change, Item, Registry
+    from imagestrata.registry import Change, Registry
 
 _ACTIONS = ("list", "show", "describe", "tag", "add", "apply", "delete")
 _CONNECTION = """Cassandra is the one that `imagestrata up` started, unless --host names another. The user and the
@@ -236,7 +236,13 @@ def _show(args: argparse.Namespace) -> int:
         item = registry.find(args.name, args.kind)
         if args.action != "show":
             item = registry.describe(item, owner=args.owner, description=args.description, tags=args.tags)
-    _write_item(item, as_json=args.json)
+    found = item.as_dict()
+    if args.json:
+        _write(json.dumps(found, ensure_ascii=False))
+        return 0
+    for name, value in found.items():
+        text = json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else "" if value is None else value
+        _write(f"{name:<12} {text}".rstrip())
     return 0
 
 
@@ -331,16 +337,6 @@ def _similar(args: argparse.Namespace) -> int:
     how = "all vectors were compared" if found.is_exact else "found by the vector index, which may miss some"
     _write(f"{len(found.neighbors):,} neighbors by {found.view}: {how}")
     return 0
-
-
-def _write_item(item: "Item", *, as_json: bool) -> None:
-    found = item.as_dict()
-    if as_json:
-        _write(json.dumps(found, ensure_ascii=False))
-        return
-    for name, value in found.items():
-        text = json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else "" if value is None else value
-        _write(f"{name:<12} {text}".rstrip())
 
 
 def _write(line: str) -> None:
