@@ -14,6 +14,12 @@ def install_pyspark(site_packages: Path) -> None:
     (site_packages / "pyspark" / "jars" / "scala-library-2.12.18.jar").touch()
 
 
+def shell(folder: Path, script: str, *words: str, env: dict[str, str]) -> str:
+    """What a script of bash prints in a folder, with nothing else in its environment."""
+    command = ["bash", "-c", script, "bash", *words]
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=True).stdout
+
+
 def test_defaults_are_rewritten_only_when_they_change(tmp_path: Path) -> None:
     install_pyspark(tmp_path)
     python = tmp_path / 'a "b" $c' / "python"
@@ -33,19 +39,9 @@ def test_defaults_are_rewritten_only_when_they_change(tmp_path: Path) -> None:
     assert write({"spark.imagestrata.source": "/data/my tree"})
     text = (tmp_path / "pyspark/conf/spark-defaults.conf").read_text()
     assert text.index("spark.master") < text.index("spark.jars") < text.index("spark.imagestrata.source /data/my tree")
-    command = ["bash", "-c", '. pyspark/conf/spark-env.sh; printf "%s\\n" "$PYSPARK_PYTHON" "$JAVA_HOME"']
-    told = subprocess.run(command, cwd=tmp_path, env={}, capture_output=True, text=True, timeout=60, check=True)
-    assert told.stdout.splitlines() == [str(python), str(tmp_path / "my java")]
-    mine = subprocess.run(
-        command,
-        cwd=tmp_path,
-        env={"PYSPARK_PYTHON": "mine"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    assert mine.stdout.splitlines()[0] == "mine"
+    script = '. pyspark/conf/spark-env.sh; printf "%s\\n" "$PYSPARK_PYTHON" "$JAVA_HOME"'
+    assert shell(tmp_path, script, env={}).splitlines() == [str(python), str(tmp_path / "my java")]
+    assert shell(tmp_path, script, env={"PYSPARK_PYTHON": "mine"}).splitlines()[0] == "mine"
 
 
 @pytest.mark.parametrize(
@@ -55,9 +51,7 @@ def test_defaults_are_rewritten_only_when_they_change(tmp_path: Path) -> None:
 def test_java_reads_names_as_utf_8_in_each_locale(tmp_path: Path, given: dict[str, str], wanted: str) -> None:
     install_pyspark(tmp_path)
     sparkconf.write(site_packages=tmp_path, java_home=tmp_path, python=tmp_path, demo_defaults=tmp_path / "demo.conf")
-    command = ["bash", "-c", ". pyspark/conf/spark-env.sh; echo $LC_ALL"]
-    told = subprocess.run(command, cwd=tmp_path, env=given, capture_output=True, text=True, timeout=60, check=True)
-    assert told.stdout.strip() == wanted
+    assert shell(tmp_path, ". pyspark/conf/spark-env.sh; echo $LC_ALL", env=given).strip() == wanted
 
 
 def test_no_env_script_is_written_where_spark_cannot_read_it(tmp_path: Path) -> None:
@@ -88,9 +82,9 @@ def test_spark_starts_on_a_java_of_few_modules(tmp_path: Path, modules: str, nam
     # Spark's scripts cannot read the file from a path with a space; the demo sets the same Java itself.
     env = {"JAVA_HOME": str(sparkconf.java_for_spark(home, site_packages=tmp_path / name))}
     script = '[ ! -e pyspark/conf/spark-env.sh ] || . pyspark/conf/spark-env.sh; "$JAVA_HOME/bin/java" "$@"'
-    command = ["bash", "-c", script, "java", *wanted]
-    told = subprocess.run(command, cwd=tmp_path / name, env=env, capture_output=True, text=True, timeout=60, check=True)
-    assert told.stdout == "".join(f"<{one}>" for one in wanted if modules.endswith("vector") or one != wanted[0])
+    assert shell(tmp_path / name, script, *wanted, env=env) == "".join(
+        f"<{one}>" for one in wanted if modules.endswith("vector") or one != wanted[0]
+    )
 
 
 def test_missing_pyspark_is_reported_with_advice(tmp_path: Path) -> None:
