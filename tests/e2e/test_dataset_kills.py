@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from imagestrata import hub
-from tests.support.dataset_files import MEGA, SECONDS, command, in_thread, many, ran, read, written
+from tests.support.dataset_files import MEGA, SECONDS, command, many, ran, read, written
 from tests.support.dataset_proxies import Proxy
 from tests.support.dataset_servers import Server
 from tests.support.waiting import until
@@ -43,21 +43,6 @@ def test_a_killed_server_leaves_only_complete_versions(tmp_path: Path) -> None:
     with Server(root) as server:
         assert server.ask("GET", "/datasets/x").body == b"old"
         assert list((root / "incoming").iterdir()) == []
-
-
-def test_a_pull_resumes_after_the_server_is_killed_and_restarted(tmp_path: Path) -> None:
-    folder = written(tmp_path / "folder", {f"{number}.bin": os.urandom(MEGA) for number in range(12)})
-    with Server(tmp_path / "root") as first:
-        hub.connect(first.url).push(folder, "big")
-        with Proxy(first.port, limit=7 * MEGA) as proxy:
-            pulling = in_thread(lambda: hub.connect(proxy.url).pull("big", tmp_path / "to", progress=False))
-            assert proxy.reached.wait(SECONDS)
-            first.kill()
-            with Server(tmp_path / "root", port=first.port):
-                proxy.release()
-                pulling.result(SECONDS)
-            assert proxy.down < 16 * MEGA
-    assert read(tmp_path / "to" / "big") == read(folder)
 
 
 def pulled_before(

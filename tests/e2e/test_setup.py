@@ -126,15 +126,11 @@ def test_make_refuses_another_python_in_one_line(tmp_path: Path, target: str, wa
     assert len(done.stderr.splitlines()) == 2  # make's own line
 
 
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [("DATA=/nope", "Found: no folder at /nope."), ("PORT=abc", "--port: wanted a port from 1024 to 65535.")],
-)
-def test_make_demo_refuses_bad_options_before_it_sets_anything_up(option: str, message: str) -> None:
-    done = make("demo", option, f"PYTHON={sys.executable}")
+def test_make_demo_refuses_bad_options_before_it_sets_anything_up() -> None:
+    done = make("demo", "PORT=abc", f"PYTHON={sys.executable}")
     assert done.returncode == 2
     ours, end = done.stderr.splitlines()  # make prints the other line
-    assert message in ours
+    assert "--port: wanted a port from 1024 to 65535." in ours
     assert end.startswith("make: ***")
 
 

@@ -202,12 +202,6 @@ def test_spark_3_ingests_and_splits_alike(install: Install, split: Path, images:
     assert report["fingerprints"] == [one["fingerprint"] for one in manifest["splits"]]
 
 
-def test_jobs_run_as_modules_too(install: Install, split: Path) -> None:
-    spark = install(OWN, "spark")
-    for job in JOBS:
-        assert "usage: " in spark.run("python", "-m", f"jobs.{job}", "--help").stdout
-
-
 @pytest.mark.parametrize("version", PYTHONS)
 def test_what_lacks_its_extra_says_in_one_line_what_to_install(install: Install, version: str) -> None:
     base = install(version, "")
