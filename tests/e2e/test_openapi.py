@@ -5,10 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from imagestrata.service.commands import main
-from tests.support.dataset_servers import Server
+from tests.support.dataset_servers import Server, token_of
 
 # tus answers 412 without its version header, HTTP 411 without a length. For some lengths no disk is large enough: 507.
 _CONFIG = """
@@ -24,14 +21,11 @@ schemathesis.serializer.alias("application/offset+octet-stream", "application/oc
 """
 
 
-def test_schemathesis_finds_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    root = tmp_path / "root"
-    root.mkdir()
+def test_schemathesis_finds_nothing(tmp_path: Path) -> None:
+    token = token_of(tmp_path / "root", "write")
     (tmp_path / "schemathesis.toml").write_text(_CONFIG)
     (tmp_path / "hooks.py").write_text(_HOOKS)
-    assert main(["token", "create", "--root", str(root), "--name", "all", "--scope", "write"]) == 0
-    token = capsys.readouterr().out.strip()
-    with Server(root) as server:
+    with Server(tmp_path / "root") as server:
         command = [Path(sys.executable).parent / "schemathesis", "run", f"{server.url}/openapi.json"]
         options = ["--checks", "all", "--max-examples", "10", "--seed", "1", "--no-color", "--continue-on-failure"]
         headers = ["-H", f"Authorization: Bearer {token}"]

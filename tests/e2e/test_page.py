@@ -12,10 +12,10 @@ import pytest
 import yaml
 from playwright.sync_api import Browser, Page, expect
 
-from imagestrata.service.commands import main
+from imagestrata.service.tokens import SCOPES
 from imagestrata.training_jobs.job import read_job
 from tests.support.browsers import drop, painted, running, slow_down, watched
-from tests.support.dataset_servers import TAR, Server, ServerInThread, tar_of
+from tests.support.dataset_servers import TAR, Server, ServerInThread, tar_of, token_of
 
 CLASSES = [f"class-{number}" for number in range(35)]
 
@@ -461,14 +461,6 @@ def test_a_chosen_file_is_uploaded(page: Page, server: Server, name: str, tmp_pa
     assert paths_of(server, name) == {file.name: 200_000}
 
 
-def test_a_dropped_file_is_uploaded(page: Page, server: Server, name: str, tmp_path: Path) -> None:
-    (tmp_path / "dropped.bin").write_bytes(b"dropped")
-    page.goto(f"{server.url}/#/{name}")
-    drop(page, ".drop", tmp_path / "dropped.bin")
-    expect(page.locator("#said")).to_contain_text("is version 1")
-    assert paths_of(server, name) == {"dropped.bin": 7}
-
-
 def test_a_file_dropped_by_a_script_is_uploaded(page: Page, server: Server, name: str) -> None:
     page.goto(f"{server.url}/#/{name}")
     page.locator(".drop").evaluate(
@@ -621,14 +613,9 @@ def test_an_upload_is_tried_again_and_goes_away_once_it_is_done(browser: Browser
             expect(page.locator(".work")).to_have_count(0)
 
 
-def test_a_service_with_tokens_is_used_with_one(
-    browser: Browser, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    tokens = {}
+def test_a_service_with_tokens_is_used_with_one(browser: Browser, tmp_path: Path) -> None:
     root = tmp_path / "root"
-    for scope in ("read", "write"):
-        assert main(["token", "create", "--root", str(root), "--name", scope, "--scope", scope]) == 0
-        tokens[scope] = capsys.readouterr().out.strip()
+    tokens = {scope: token_of(root, scope, name=scope) for scope in SCOPES}
     (tmp_path / "one.jpg").write_bytes(painted(7))
     with ServerInThread(root) as server, watched(browser, server.url, but="status of 40") as page:
         page.add_init_script("delete window.showSaveFilePicker")  # a file dialog would block the test

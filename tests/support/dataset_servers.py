@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Self
 from benchmarks.harness.processes import anonymous_mb
 from formats.stores.storage import Storage
 from imagestrata.devstack.servers.dataset_server import Answer, DatasetServer
+from imagestrata.service.tokens import Scope, Tokens
 from tests.support.archives import tar
 
 if TYPE_CHECKING:
     from imagestrata.service.server.connections import Limits
 
-__all__ = ["CHUNK", "FILE", "ROOT", "TAR", "Answer", "Server", "ServerInThread", "anonymous_mb", "tar_of"]
+__all__ = ["CHUNK", "FILE", "ROOT", "TAR", "Answer", "Server", "ServerInThread", "anonymous_mb", "tar_of", "token_of"]
 
 ROOT = Path(__file__).resolve().parents[2]
 TAR = "application/x-tar"
@@ -83,7 +84,6 @@ class ServerInThread(Server):
         from imagestrata.service.server.server import config_of
         from imagestrata.service.stores.buckets import BucketStore
         from imagestrata.service.stores.folders import FolderStore
-        from imagestrata.service.tokens import Tokens
         from imagestrata.service.uploads.uploads import Uploads
 
         with ExitStack() as opened:
@@ -110,3 +110,8 @@ class ServerInThread(Server):
 def tar_of(files: Mapping[str, bytes], *, kinds: Mapping[str, bytes] | None = None) -> bytes:
     """A tar of files by name; ``kinds`` are types of members that are not files."""
     return tar(files, format=tarfile.PAX_FORMAT, kinds=kinds)
+
+
+def token_of(root: Path, scope: Scope = "read", *, name: str = "x") -> str:
+    """A new token of the service over a folder."""
+    return Tokens(Storage(root)).create(name, scope)

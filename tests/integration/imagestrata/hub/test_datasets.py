@@ -12,7 +12,6 @@ import sys
 import tarfile
 import tempfile
 import threading
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -21,18 +20,13 @@ from hypothesis import given, settings
 
 from imagestrata import hub
 from imagestrata.hub import push
-from imagestrata.hub.http import Connection, LostError
+from imagestrata.hub.http import LostError
 from imagestrata.service.server.connections import Limits
+from imagestrata.service.tokens import SCOPES
 from tests.support.dataset_files import FILES, MEGA, SECONDS, command, in_thread, many, ran, read, written
 from tests.support.dataset_proxies import Proxy
-from tests.support.dataset_servers import ROOT, Server, ServerInThread, tar_of
+from tests.support.dataset_servers import ROOT, Server, ServerInThread, tar_of, token_of
 from tests.support.waiting import until
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("service") / "root") as server:
-        yield server
 
 
 @pytest.fixture(autouse=True)
@@ -445,10 +439,7 @@ def test_a_full_disk_is_reported_in_one_line_and_keeps_the_old_version(
 
 def test_tokens_are_sent_and_never_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = tmp_path / "root"
-    made = {}
-    for scope in ("read", "write"):
-        done = ran("token", "create", "--root", str(root), "--name", scope, "--scope", scope)
-        made[scope] = done[1].strip()
+    made = {scope: token_of(root, scope, name=scope) for scope in SCOPES}
     folder = written(tmp_path / "folder", {"a": b"1"})
     with ServerInThread(root) as server:
         service = hub.connect(server.url, made["write"])
@@ -537,10 +528,3 @@ def test_a_misspelt_name_makes_no_dataset_unless_it_is_asked_for(server: Server,
     assert ran(*slip, "--no-create")[0] == 1
     assert ran(*slip, "--create")[1].endswith(", a new dataset\n")
     assert not service.push(folder, "flwoers").is_created
-
-
-def test_a_connection_is_reused_for_successive_requests(server: Server) -> None:
-    with Connection(hub.connect(server.url)._service) as connection:
-        for _ in range(3):
-            assert connection.ask("GET", "/health").json["status"] == "ok"
-            assert connection.ask("GET", "/datasets/nothing-here/card", fine=(404,)).status == 404

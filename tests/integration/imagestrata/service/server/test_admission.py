@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from imagestrata.service.commands import main
-from tests.support.dataset_servers import FILE, TAR, Server, ServerInThread, tar_of
+from tests.support.dataset_servers import FILE, TAR, Server, ServerInThread, tar_of, token_of
 from tests.support.waiting import until
 
 PATHS = ("/", "/health", "/openapi.json", "/metrics", "/datasets", "/dataset/x", "/page/page.js", "/nothing")
@@ -33,7 +32,7 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerInThread]:
     """A service that requires tokens."""
     root = tmp_path_factory.mktemp("closed") / "root"
-    assert main(["token", "create", "--root", str(root), "--name", "x"]) == 0
+    token_of(root)
     with ServerInThread(root) as server:
         yield server
 
@@ -101,10 +100,8 @@ def test_the_own_page_may_write(server: Server) -> None:
         {"Origin": own.upper()},
         {"Origin": "https://data.example"},
         {"Sec-Fetch-Site": "none"},
-        {
-            "Origin": "https://data.example:8443",
-            "Sec-Fetch-Site": "same-origin",
-        },  # a proxy that sends Host: data.example
+        # Through a proxy that sends Host: data.example.
+        {"Origin": "https://data.example:8443", "Sec-Fetch-Site": "same-origin"},
     ):
         assert server.ask("PUT", "/datasets/x", b"1", {"Content-Type": FILE, **headers}).status == 200
 
@@ -163,11 +160,10 @@ def test_a_closed_service_is_reached_under_any_name(closed: ServerInThread) -> N
     assert closed.ask("GET", "/datasets", headers={"Host": "datasets.example"}).status == 401
 
 
-def test_a_token_opens_a_service_and_closes_it_for_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_token_opens_a_service_and_closes_it_for_others(tmp_path: Path) -> None:
     with ServerInThread(tmp_path / "root") as server:
         assert server.ask("GET", "/datasets", headers={"Host": "datasets.example"}).status == 421
-        assert main(["token", "create", "--root", str(tmp_path / "root"), "--name", "x"]) == 0
-        token = {"Authorization": f"Bearer {capsys.readouterr().out.strip()}"}
+        token = {"Authorization": f"Bearer {token_of(tmp_path / 'root')}"}
         until(lambda: server.ask("GET", "/datasets").status == 401)
         assert server.ask("GET", "/datasets", headers=token).status == 200
         assert server.ask("POST", "/datasets", b"{no JSON", token).status == 403

@@ -22,7 +22,7 @@ from urllib.parse import quote
 import pytest
 
 from imagestrata.service.commands import main
-from tests.support.dataset_servers import FILE, TAR, Server, ServerInThread, tar_of
+from tests.support.dataset_servers import FILE, TAR, Server, ServerInThread, tar_of, token_of
 from tests.support.waiting import until
 
 DATA = bytes(range(256)) * 40
@@ -520,11 +520,8 @@ def test_a_full_disk_refuses_large_uploads_and_keeps_serving(tmp_path: Path) -> 
         assert server.ask("GET", "/datasets/x?version=1").body == bytes(1_000_000)
 
 
-def test_the_log_has_one_line_for_each_request_with_the_name_of_its_token(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["token", "create", "--root", str(tmp_path / "root"), "--name", "ci", "--scope", "read"]) == 0
-    token = capsys.readouterr().out.strip()
+def test_the_log_has_one_line_for_each_request_with_the_name_of_its_token(tmp_path: Path) -> None:
+    token = token_of(tmp_path / "root", name="ci")
     with Server(tmp_path / "root") as server:
         headers = {"Authorization": f"Bearer {token}", "X-Request-Id": "mine"}
         assert server.ask("GET", "/datasets/a%0Ab%20127.0.0.1", headers=headers).status == 422

@@ -17,7 +17,7 @@ import pytest
 from imagestrata.service.commands import main
 from imagestrata.service.server.connections import Limits
 from imagestrata.service.stores import bodies
-from tests.support.dataset_servers import Server, ServerInThread, anonymous_mb
+from tests.support.dataset_servers import Server, ServerInThread, anonymous_mb, token_of
 from tests.support.waiting import until
 
 
@@ -25,7 +25,7 @@ from tests.support.waiting import until
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A service that requires tokens."""
     root = tmp_path_factory.mktemp("service") / "root"
-    assert main(["token", "create", "--root", str(root), "--name", "x"]) == 0
+    token_of(root)
     with Server(root) as server:
         yield server
 
@@ -277,11 +277,9 @@ def test_a_server_ends_with_exit_code_0_when_it_is_interrupted(tmp_path: Path, n
         assert server.process.wait(60) == 0
 
 
-def test_a_service_stays_closed_after_its_token_is_revoked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    root = str(tmp_path / "root")
-    assert main(["token", "create", "--root", root, "--name", "x"]) == 0
-    token = capsys.readouterr().out.strip()
-    assert main(["token", "revoke", "--root", root, "--name", "x"]) == 0
+def test_a_service_stays_closed_after_its_token_is_revoked(tmp_path: Path) -> None:
+    token = token_of(tmp_path / "root")
+    assert main(["token", "revoke", "--root", str(tmp_path / "root"), "--name", "x"]) == 0
     with ServerInThread(tmp_path / "root") as server:
         assert server.ask("GET", "/datasets").status == 401
         assert server.ask("GET", "/datasets", headers={"Authorization": f"Bearer {token}"}).status == 401
