@@ -83,7 +83,10 @@ class FolderStore(Store):
         )
 
     def index(self, name: str, version: DatasetVersion) -> Path:
-        return self._folder(name, version.number) / INDEX
+        path = self._folder(name, version.number) / INDEX
+        if not path.exists():
+            raise NotThereError(f"Wanted version {version.number} of {name!r}. Found: it was deleted")
+        return path
 
     def description(self, name: str) -> str:
         self._check(name)

@@ -1,9 +1,14 @@
 """A service folder of an earlier version is served."""
 
+from contextlib import closing
 from pathlib import Path
+
+import pytest
 
 from formats.stores.storage import Storage
 from formats.tar_index import TarIndex
+from imagestrata.service.conditions import Conditions
+from imagestrata.service.errors import NotThereError
 from imagestrata.service.stores.folders import FolderStore
 from imagestrata.service.tokens import Tokens
 from imagestrata.service.uploads.uploads import Uploads
@@ -41,3 +46,12 @@ def test_datasets_tokens_and_uploads_are_read(tmp_path: Path) -> None:
         assert Tokens.find_in(tokens, "ist_Cs-1bh8vxIULkvUJrpDt6toa483wIBfgEp8ZtsxKGiU") == tokens[0]
     finally:
         store.close()
+
+
+def test_a_version_that_is_deleted_while_it_is_read_is_not_there(tmp_path: Path) -> None:
+    with closing(FolderStore(unpack("dataset_service", tmp_path))) as store:
+        pets = store.version("pets")
+        store.delete("pets", None, Conditions())
+        for read in (store.index, store.blob):
+            with pytest.raises(NotThereError, match=r"Wanted version 1 of 'pets'\. Found: it was deleted"):
+                read("pets", pets)
