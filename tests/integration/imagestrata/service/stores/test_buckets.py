@@ -35,13 +35,6 @@ def environment(s3: S3) -> dict[str, str]:
 
 
 @pytest.fixture
-def storage(s3: S3, keyspace: str) -> Storage:
-    """A prefix in a bucket for one test."""
-    s3.make_bucket(keyspace)
-    return Storage(f"s3://{keyspace}/all", S3Access(s3.endpoint, s3.access_key, s3.secret_key))
-
-
-@pytest.fixture
 def server(storage: Storage, tmp_path: Path) -> Iterator[ServerInThread]:
     with ServerInThread(tmp_path / "spool", bucket=storage) as server:
         yield server

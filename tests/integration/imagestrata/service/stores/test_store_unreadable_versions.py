@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from formats.stores.s3 import S3Access
 from formats.stores.storage import Storage
-from imagestrata.devstack.servers.s3 import S3
 from tests.support.dataset_servers import ServerInThread
 
 DAMAGES = {
@@ -22,15 +20,11 @@ DAMAGES = {
 class Place:
     """A folder or a bucket with datasets, and the services over it."""
 
-    def __init__(self, kind: str, tmp_path: Path, s3: S3, keyspace: str) -> None:
-        self._root, self._bucket = tmp_path / "root", None
-        self.storage = Storage(self._root)
-        self.manifest, self.next = "datasets/x/versions/{}/version.json", "datasets/x/next"
-        if kind == "bucket":
-            s3.make_bucket(keyspace)
-            access = S3Access(s3.endpoint, s3.access_key, s3.secret_key)
-            self.storage = self._bucket = Storage(f"s3://{keyspace}/all", access)
-            self.manifest, self.next = "datasets/x/versions/{}.json", "names/x"
+    def __init__(self, root: Path, bucket: Storage | None) -> None:
+        self._root, self._bucket = root, bucket
+        self.storage = bucket or Storage(root)
+        self.manifest = "datasets/x/versions/{}.json" if bucket else "datasets/x/versions/{}/version.json"
+        self.next = "names/x" if bucket else "datasets/x/next"
 
     def server(self) -> ServerInThread:
         """A service over it."""
@@ -48,9 +42,9 @@ class Place:
         return before
 
 
-@pytest.fixture(params=["folder", "bucket"])
-def place(request: pytest.FixtureRequest, tmp_path: Path, s3: S3, keyspace: str) -> Place:
-    place = Place(request.param, tmp_path, s3, keyspace)
+@pytest.fixture
+def place(tmp_path: Path, bucket: Storage | None) -> Place:
+    place = Place(tmp_path / "root", bucket)
     with place.server() as server:
         server.create("x")
         for body in (b"one", b"two", b"three"):

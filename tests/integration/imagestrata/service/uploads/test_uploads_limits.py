@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from formats.stores.s3 import S3Access
 from formats.stores.storage import Storage
-from imagestrata.devstack.servers.s3 import S3
 from imagestrata.service.uploads import uploads
 from tests.support.dataset_servers import ServerInThread, token_of
 from tests.support.waiting import until
@@ -62,12 +60,7 @@ def test_unfinished_uploads_are_limited_by_token_and_in_all(tmp_path: Path, monk
         assert begin(server, 9, Authorization=second)[0] == 429
 
 
-@pytest.mark.parametrize("kind", ["folder", "bucket"])
-def test_a_body_counts_once_while_it_is_published(kind: str, tmp_path: Path, s3: S3, keyspace: str) -> None:
-    bucket = None
-    if kind == "bucket":
-        s3.make_bucket(keyspace)
-        bucket = Storage(f"s3://{keyspace}", S3Access(s3.endpoint, s3.access_key, s3.secret_key))
+def test_a_body_counts_once_while_it_is_published(tmp_path: Path, bucket: Storage | None) -> None:
     with ServerInThread(tmp_path / "root", bucket=bucket, quota=3_000_000) as server:
         server.create("x")
         seen = set()
