@@ -40,7 +40,7 @@ from etl.writing.publication import Publication
 from schemas import TableName
 from schemas.feature_sources import Onnx, Sql
 from schemas.features import FeatureView, cql_type
-from schemas.tables import create_feature_values, create_shared
+from schemas.tables import create_feature_values, create_shared, defined_columns
 
 log = logging.getLogger("imagestrata.featurize")
 
@@ -152,11 +152,13 @@ def _fill(table: MetadataTable, views: _Views, *, plan: FeaturizePlan) -> _Compu
 
 
 def check_names(table: MetadataTable, views: Sequence[FeatureView]) -> None:
-    """Raise `ConflictError` if a column of the metadata table has the name of a field, because splits use both."""
-    taken = {"id", "label", "labels", *table.fields}
+    """Raise `ConflictError` if a column of the metadata table, or of tables of values, has the name of a field."""
+    of_values = defined_columns(create_feature_values(table.name, {"value": "int"})).keys() - {"value"}
+    places = {str(table.name): {"id", "label", "labels", *table.fields}, "every table of values": of_values}
     for view in views:
-        if same := sorted(taken & view.fields.keys()):
-            raise ConflictError(f"Wanted another name than {same[0]}, which is a column of {table.name}.")
+        for place, taken in places.items():
+            if same := sorted(taken & view.fields.keys()):
+                raise ConflictError(f"Wanted another name than {same[0]}, which is a column of {place}.")
 
 
 def create_views(table: MetadataTable, views: Sequence[FeatureView]) -> None:

@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 
@@ -66,3 +67,20 @@ def unclear(image):  # type: ignore[no-untyped-def]
 def kinds(image: bytes) -> dict[str, bool | float | bytes]:
     """Values of more types."""
     return {"flag": len(image) % 2 == 0, "ratio": len(image) / 7, "blob": image[:5]}
+
+
+def forks(image: bytes) -> int:
+    """Forks, as some libraries do, and returns in both processes."""
+    os.fork()
+    return len(image)
+
+
+def pools(image: bytes) -> int:
+    """Computes in processes of its own."""
+    with ProcessPoolExecutor(1) as pool:
+        return pool.submit(len, image).result()
+
+
+def texts(image: bytes) -> str:
+    """A text for an image of one byte, one that is no text for two, and a long one for more."""
+    return "a" if len(image) == 1 else "caf\udce9" if len(image) == 2 else "a" * (1 << 21)

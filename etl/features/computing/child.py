@@ -4,6 +4,7 @@ The child is started again after that. Only the image that it was at is lost.
 """
 
 import multiprocessing
+import os
 import resource
 import sys
 from collections.abc import Sequence
@@ -39,6 +40,7 @@ class Child:
         self._process: Any = None
         self._connection: Connection | None = None
         self._takes_lists = False
+        self._number = 0  # of the last question
 
     def values(self, images: Sequence[bytes]) -> list[Found]:
         """For each encoded image, the value of each field as it is stored and ``""``, or None and why there is none.
@@ -75,17 +77,21 @@ class Child:
     def _exchange(self, question: list[bytes] | bytes) -> Any:
         """The child's answer and ``""``, or None and why there is none."""
         assert self._connection is not None
+        self._number += 1
         try:
-            self._connection.send(question)
+            self._connection.send((self._number, question))
             if not self._connection.poll(self._timeout):
                 self.close()
                 return None, f"no value within {self._timeout:g} s"
-            answer, failure, has_leaked = self._connection.recv()
+            number, answer, failure, has_leaked = self._connection.recv()
         except (EOFError, OSError):
             self._process.join(1)
             code = self._process.exitcode
             self.close()
             return None, f"its process ended with {f'signal {-code}' if code and code < 0 else f'code {code}'}"
+        if number != self._number:  # never the value of another image
+            self.close()
+            return None, "its process answered twice"
         if has_leaked:
             self.close()
         return answer, failure
@@ -95,7 +101,8 @@ class Child:
             return
         context = multiprocessing.get_context("spawn")
         self._connection, other = context.Pipe()
-        self._process = context.Process(target=serve, args=(other, self._view, self._model), daemon=True)
+        # not a daemon, because functions may have processes of their own
+        self._process = context.Process(target=serve, args=(other, self._view, self._model))
         self._process.start()
         other.close()
         message: str | bool = f"it did not start within {_START_SECONDS:g} s"
@@ -128,10 +135,10 @@ def serve(connection: Connection, view: FeatureView, model: str | None = None) -
         connection.send(one_line(error))
         return
     connection.send(function.takes_lists)
-    first = 0
+    first, process = 0, os.getpid()
     while True:
         try:
-            question = connection.recv()
+            number, question = connection.recv()
         except (EOFError, OSError):  # the task has ended
             return
         answer: tuple[Any, str]
@@ -139,9 +146,11 @@ def serve(connection: Connection, view: FeatureView, model: str | None = None) -
             answer = probed(view, function, Picture(question))
         else:
             answer = computed(view, function, [Picture(image) for image in question]), ""
+        if os.getpid() != process:  # the function has forked, and returns here too
+            os._exit(0)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIBIBYTE
         first = first or peak
-        connection.send((*answer, peak - first > LEAK_BYTES))
+        connection.send((number, *answer, peak - first > LEAK_BYTES))
 
 
 def _loaded(view: FeatureView, model: str | None) -> Function:

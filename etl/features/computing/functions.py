@@ -53,6 +53,7 @@ _TYPES: tuple[tuple[tuple[type, ...], str], ...] = (
     ((str,), "text"),
     ((bytes,), "blob"),
 )
+_MOST_BYTES = 1 << 20  # of a text or bytes: a row of the values of all views of an image is read at once
 _RANGES = {"int": 1 << 31, "bigint": 1 << 63}
 
 
@@ -266,8 +267,22 @@ def _stored(kind: str, value: Any, name: str) -> Any:
         if not isinstance(value, bool) and math.isfinite(number):
             return number
     elif (kind == "text" and isinstance(value, str)) or (kind == "blob" and isinstance(value, bytes)):
-        return value
+        return _bounded(value, name)
     raise ValueMismatchError(f"Wanted {kind} for {name}. Found: {_shown(value)}")
+
+
+def _bounded(value: str | bytes, name: str) -> str | bytes:
+    """A text or bytes that can be stored. Raises `ValueMismatchError` if it is too long, or no text."""
+    try:
+        size = len(value.encode() if isinstance(value, str) else value)
+    except UnicodeEncodeError as error:  # as names of files and texts of EXIF may have
+        raise ValueMismatchError(
+            f"Wanted text for {name}. Found: {value[error.start]!a} at {error.start}, which is not a character. "
+            "Decode with errors='replace'"
+        ) from None
+    if size > _MOST_BYTES:
+        raise ValueMismatchError(f"Wanted at most {_MOST_BYTES:,} bytes for {name}. Found: {size:,}")
+    return value
 
 
 def _shown(value: Any) -> str:

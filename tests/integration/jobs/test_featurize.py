@@ -134,8 +134,9 @@ def test_functions_that_do_not_exist_are_refused(spark: SparkSession, control: C
         ("phash=sql:bytes * 2", r"Wanted another name for sql:bytes \* 2\. Found: phash, which is built in"),
         ("lost=no_such_module:f", r"No module named 'no_such_module'.*--py-files"),
         (f"lost={FUNCTIONS}:nothing", "no such name"),
+        (f"error={FUNCTIONS}:redness", "Wanted another name than error, which is a column of every table of values"),
         (f"lost={FUNCTIONS}:unclear", r"list\[numpy\.ndarray\]\. Found: no annotation"),
     ):
         with pytest.raises((FunctionError, ConflictError), match=message):
             featurize(spark, tables, features)
-    assert titles(control, tables, "nothing", "phash", "lost") == []
+    assert titles(control, tables, "nothing", "phash", "lost", "error") == []
