@@ -1,9 +1,12 @@
 """The options of a run that adds labels, validated before anything starts."""
 
+import re
 from dataclasses import dataclass, field
 
 from schemas import Columns, IdentifierError, TableName
 from schemas.features import ViewName
+
+_OF_FEATURES = re.compile(r".*_v\d+(_index)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,3 +33,8 @@ class RelabelPlan:
             ViewName(self.view)
         except IdentifierError as error:
             raise ValueError(str(error)) from None
+        # Its table is named after it, and must not be the history of the metadata table or belong to a feature view.
+        if self.view == "history" or _OF_FEATURES.fullmatch(self.view):
+            raise ValueError(
+                f"Wanted another name for a label view than history, or one that ends as v1 does. Found: {self.view!r}"
+            )

@@ -80,17 +80,19 @@ def run(spark: SparkSession, *, plan: RelabelPlan) -> RelabelReport:
             raise ConflictError(f"Wanted images of one class each in {table}. Found: {opened.record.content}.")
         known = label_views(control, table, name=plan.view)
         digest = digest_of_labels(spark, plan)
-        if known and known[0].digest == digest:
+        labelled = kept(_labelled(spark, known, plan=plan), stack=stack)
+        rows, new = _numbered(opened, labelled, plan=plan)
+        changed = F.count_if(~F.col("label").eqNullSafe(F.col("number")))
+        (counts,) = rows.agg(F.count("*").alias("images"), changed.alias("changed")).collect()
+        # The same file is another version if images have lost their labels since, because they were deleted or pruned
+        # and ingested again.
+        if known and known[0].digest == digest and not counts["changed"]:
             return RelabelReport(
                 metadata_table=str(table), view=known[0].title, is_new=False, images=0, changed=0, new_classes=[],
                 sequence=known[0].sequence or 0, seconds=time.monotonic() - started,
             )  # fmt: skip
-        labelled = kept(_labelled(spark, known, plan=plan), stack=stack)
-        rows, new = _numbered(opened, labelled, plan=plan)
         view, clock = _begin(opened, plan, version=known[0].version + 1 if known else 1, digest=digest)
         _write(control, rows, view=view, table=table, clock=clock)
-        changed = F.count_if(~F.col("label").eqNullSafe(F.col("number")))
-        (counts,) = rows.agg(F.count("*").alias("images"), changed.alias("changed")).collect()
         register_view(control, view, keyspace=table.keyspace, kind=registry.label_views_of(table))
     return RelabelReport(
         metadata_table=str(table), view=view.title, is_new=True, images=counts["images"], changed=counts["changed"],

@@ -7,7 +7,7 @@ written without an image, so that one read tells a removed image from a missing 
 
 import asyncio
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -27,12 +27,19 @@ from etl.errors import TableError
 from etl.frames import planned_once
 from etl.tables.metadata_table import MetadataTable
 from etl.tables.sequence import Run
+from etl.tables.table_records import read_records
 from etl.workers import map_batches
 from schemas import Columns, IdentifierError, TableName
 from schemas.tables import DELETED, create_history, history_of, label_bucket
 
 RECORDED = ("since", "label", "labels", "or_label", "or_split", "sha256", "source")
 _IN_FLIGHT = 128
+# The columns that tell tables of values, labels and vectors from other tables, by the columns of their keys.
+_OF_VALUES: Mapping[tuple[str, ...], Collection[str]] = {
+    ("id", "sequence"): ("created_timestamp", "sha256"),
+    ("bucket", "id"): (),
+    ("id",): ("vector", "sha256"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +80,9 @@ class Removal:
 
 
 def value_tables(control: Control, metadata: TableName) -> tuple[TableName, ...]:
-    """The tables with values, and vector indexes, of the registered views of a metadata table."""
+    """The tables with values, and vector indexes, of a metadata table: those of registered views, and those that a run
+    left which was killed before it registered its view, or whose view was removed.
+    """
     found: dict[TableName, None] = {}
     kinds = (registry.FEATURE_VIEW, registry.label_views_of(metadata))
     for view in [one for kind in kinds for one in registered_views(control, keyspace=metadata.keyspace, kind=kind)]:
@@ -81,7 +90,22 @@ def value_tables(control: Control, metadata: TableName) -> tuple[TableName, ...]
             with suppress(IdentifierError):  # too long a name: there are no values for this table
                 if control.columns(table := table_of(metadata)) is not None:
                     found[table] = None
+    query = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?"
+    names = [row.table_name for row in control.execute(query, (metadata.keyspace,))]
+    others = {record.metadata_table.table for record in read_records(control, keyspace=metadata.keyspace)}
+    for name in tables_beside(metadata.table, names, others=others):
+        table = TableName(metadata.keyspace, name)
+        needed = _OF_VALUES.get(tuple(control.key(table)))
+        if needed is not None and (control.columns(table) or {}).keys() >= {*needed}:
+            found[table] = None
     return tuple(found)
+
+
+def tables_beside(metadata: str, names: Iterable[str], /, *, others: Collection[str]) -> list[str]:
+    """Those of a keyspace's tables whose names begin with that of a metadata table, not with a longer one of others."""
+    # `people_old_phash_v1` belongs to the metadata table `people_old` if there is one, not to `people`.
+    longer = tuple(f"{other}_" for other in others if other.startswith(f"{metadata}_"))
+    return sorted(name for name in names if name.startswith(f"{metadata}_") and not f"{name}_".startswith(longer))
 
 
 def remove_images(

@@ -20,7 +20,7 @@ from etl.catalog.lineage import Tracer
 from etl.catalog.products import product_at, register_product
 from etl.deleting.deletion import DeleteReport
 from etl.deleting.plan import DeletePlan
-from etl.errors import ConflictError, SourceError, TableError
+from etl.errors import ConflictError, EtlError, SourceError, TableError
 from etl.ingest.plan import IngestPlan
 from etl.labels import relabelling
 from etl.labels.plan import RelabelPlan
@@ -93,6 +93,10 @@ def people(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ite
     labels = place / "labels.csv"
     labels.write_text("path,label\nanna/1.png,bert\nbert/1.png,anna\n")
     relabelling.run(spark, plan=RelabelPlan(**tables, labels=str(labels)))
+    with pytest.MonkeyPatch.context() as patch:  # a run that is killed leaves a table of labels that no view has
+        patch.setattr(relabelling, "register_view", lambda *_, **__: (_ for _ in ()).throw(EtlError("killed")))
+        with pytest.raises(EtlError, match="killed"):
+            relabelling.run(spark, plan=RelabelPlan(**tables, labels=str(labels), view="killed"))
     folder, cache, model = (str(place / name) for name in ("split", "cache", "model.pt"))
     splitting.run(spark, plan=SplitPlan(**tables, out=folder, ratios=(3, 1), metadata_out=cache))
     shutil.copytree(cache, place / "old")
@@ -183,7 +187,8 @@ def test_a_run_continues_and_reports_what_the_rest_was_used_for(
     report, told = deleted
     assert "4 of them are those that an interrupted run has begun to delete" in told
     assert (report.images, report.splits, report.models) == (4, {people.split: 4}, people.seen(left))
-    assert report.values == [f"{people.keyspace}.metadata_brightness_v2", f"{people.keyspace}.metadata_label"]
+    values = ("brightness_v2", "label", "killed")
+    assert report.values == [f"{people.keyspace}.metadata_{name}" for name in values]
 
 
 @pytest.mark.usefixtures("deleted")
@@ -200,6 +205,7 @@ def test_deleted_images_are_gone_from_all_tables_and_the_history_has_no_path(
     assert {*people.rows("metadata")} == {*people.rows("metadata_brightness_v2")} == BERT
     assert {one for one, row in people.rows("data").items() if row.data is None and row.label is None} == ANNA
     assert {*people.rows("metadata_label")} == {IDS["bert/1.png"]}
+    assert {*people.rows("metadata_killed")} == {IDS["bert/1.png"]}
     cached = spark.read.parquet(f"{people.cache}/rows").collect()
     assert {bytes(row["id"]) for row in cached} == {one.bytes for one in BERT}
 

@@ -23,6 +23,7 @@ from formats import open_split
 from jobs import relabel as job
 from schemas import image_id
 from schemas.features import ViewName
+from schemas.tables import label_bucket
 from tests.support.features import ingest, tables_of
 from tests.support.trees import picture, plant
 
@@ -96,6 +97,18 @@ def test_a_version_that_is_added_after_the_table_was_opened_has_its_time(
     relabel(spark, tables, tmp_path / "labels.csv", "path,label\ncat/1.png,dog\n")
     (row,) = label_values(table, ViewName("label")).collect()
     assert (row["id"], row["sequence"]) == (str(image_id(tables, b"", b"cat/1.png")), 2)
+
+
+def test_the_same_file_is_another_version_if_images_have_lost_their_labels(
+    spark: SparkSession, control: Control, tables: str, tmp_path: Path
+) -> None:
+    text, image = "path,label\ncat/1.png,dog\n", image_id(tables, b"", b"cat/1.png")
+    relabel(spark, tables, tmp_path / "labels.csv", text)
+    # as a deletion does, before the image is ingested again
+    control.execute(f"DELETE FROM {tables}.metadata_label WHERE bucket = ? AND id = ?", (label_bucket(image), image))
+    again = relabel(spark, tables, tmp_path / "labels.csv", text)
+    assert (again.view, again.changed, again.is_new) == ("label@v2", 1, True)
+    assert labels(spark, tables, tmp_path / "split", "label@v2")["cat/1.png"] == "dog"
 
 
 def test_another_column_of_the_same_file_is_another_version(spark: SparkSession, tables: str, tmp_path: Path) -> None:

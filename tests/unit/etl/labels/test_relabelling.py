@@ -13,6 +13,13 @@ from schemas import TableName
 NO_SPARK: Any = None
 
 
+@pytest.mark.parametrize("name", ["history", "sharpness_v1", "vectors_v2_index"])
+def test_a_label_view_does_not_take_the_table_of_something_else(name: str) -> None:
+    tables = {f"{name}_table": TableName("ks", name) for name in ("data", "metadata")}
+    with pytest.raises(ValueError, match=f"Wanted another name for a label view .* Found: '{name}'"):
+        RelabelPlan(**tables, labels="votes.csv", view=name)
+
+
 def test_a_label_file_may_be_in_the_root_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "votes.csv").write_text("path,label\n")
     monkeypatch.setattr(relabelling, "driver_storage", lambda _, folder: Storage(f"{tmp_path}{folder}"))
