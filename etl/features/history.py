@@ -22,18 +22,17 @@ def newest_of_images(values: DataFrame, /) -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class KnownValues:
-    """The values of a view, several rows for an image; the fields to take from it; and its ttl in seconds."""
+    """The values of a view, several rows for an image, and the fields to take from it."""
 
     values: DataFrame
     fields: Sequence[str]
-    ttl: int | None = None
 
 
 def points_in_time(requests: DataFrame, /, *, views: Sequence[KnownValues]) -> DataFrame:
     """Add to each request the values of several views, with different fields, that were known then, never later ones;
     null if none was. Requests have ``id``, and ``sequence`` (values of this run or earlier ones) or ``at`` (a
-    timestamp: values of runs that began then or earlier), and other columns; if they have both, ``sequence`` decides. A
-    ttl needs ``at``. The result has each request once, in any order.
+    timestamp: values of runs that began then or earlier), and other columns; if they have both, ``sequence`` decides.
+    The result has each request once, in any order.
     """
     has_sequence = "sequence" in requests.columns
     axis = F.col("sequence" if has_sequence else "event_timestamp")
@@ -44,18 +43,21 @@ def points_in_time(requests: DataFrame, /, *, views: Sequence[KnownValues]) -> D
         F.struct(*map(column, requests.columns)).alias("_request"),
     )
     for number, one in enumerate(views):
-        value = F.struct("event_timestamp", *one.fields).alias(f"_value{number}")
+        value = F.struct(*one.fields).alias(f"_value{number}")
         known = one.values.select("id", axis.alias("axis"), F.lit(0).alias("_is_request"), value)
         together = together.unionByName(known, allowMissingColumns=True)
     until_now = Window.partitionBy("id").orderBy("axis", "_is_request").rowsBetween(Window.unboundedPreceding, 0)
     names = [f"_value{number}" for number in range(len(views))]
     newest = [F.last(name, ignorenulls=True).over(until_now).alias(name) for name in names]
     found = together.select("_request", *newest).where(F.col("_request").isNotNull())
-    columns = []
-    for name, one in zip(names, views, strict=True):
-        is_fresh = F.lit(True)
-        if one.ttl is not None:
-            age = F.unix_micros("_request.at") - F.unix_micros(f"{name}.event_timestamp")
-            is_fresh = age <= one.ttl * 1_000_000
-        columns += [F.when(is_fresh, F.col(f"{name}.{field}")).alias(field) for field in one.fields]
-    return found.select("_request.*", *columns)
+    fields = [F.col(f"{name}.{field}") for name, one in zip(names, views, strict=True) for field in one.fields]
+    return found.select("_request.*", *fields)
+
+
+def values_of_bytes(values: DataFrame, /, *, fields: Sequence[str]) -> DataFrame:
+    """The values of an image's bytes, a row for each ``id, sha256`` of ``values``: the newest fields,
+    ``event_timestamp``, and the first ``created_timestamp``, since which a value of these bytes is there.
+    """
+    newest = F.max_by(F.struct("event_timestamp", *fields), "sequence").alias("newest")
+    first = F.min("created_timestamp").alias("created_timestamp")
+    return values.groupBy("id", "sha256").agg(newest, first).select("id", "sha256", "created_timestamp", "newest.*")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 import numpy as np
@@ -11,12 +11,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from etl.cassandra.control import Control
-from etl.cassandra.tables import read_table, uuid_bytes
+from etl.cassandra.tables import read_table, uuid_bytes, uuid_text
 from etl.columns import column, ours
 from etl.errors import TableError
 from etl.features.columns import Fields, find_fields
-from etl.features.history import KnownValues, newest_of_images, points_in_time
-from etl.labels.versions import ingested_labels, label_values, label_views
+from etl.features.history import KnownValues, newest_of_images, points_in_time, values_of_bytes
+from etl.labels.versions import label_values, label_views, states_in_time
 from etl.tables.metadata_table import MetadataTable
 from schemas import Columns, TableName
 from schemas.features import FeatureView, ViewName, vector_length
@@ -25,8 +25,9 @@ from schemas.tables import check_column
 TIMES = ("sequence", "event_timestamp", "created_timestamp")
 """The run that wrote an image's bytes, that run's clock, and when the value was computed."""
 
-_INGESTED = ours("ingested")
-"""The column with the labels that images were ingested with."""
+_STATE = {"label": ours("ingested"), "sha256": ours("sha256")}
+"""The columns with the label that an image was ingested with, and the SHA-256 of the bytes that it had."""
+_KEY = ours("key")
 
 
 def current_values(table: MetadataTable, view: FeatureView) -> DataFrame:
@@ -104,30 +105,76 @@ def _shown(kind: str, value: Any) -> Any:
 
 
 def historical_features(
-    spark: SparkSession, requests: DataFrame | pd.DataFrame, *, metadata: TableName, views: Sequence[str]
+    spark: SparkSession,
+    requests: DataFrame | pd.DataFrame,
+    *,
+    metadata: TableName,
+    views: Sequence[str],
+    known: Literal["bytes", "computed"] = "bytes",
 ) -> DataFrame:
-    """Add to each request the values that were known then, never later ones. Feast: ``get_historical_features``.
+    """Add to each request the values of the bytes that the image had then. Feast: ``get_historical_features``.
 
     Args:
         spark: The session.
-        requests: ``id`` (a UUID as text, or its 16 bytes) and ``sequence`` (values of images that this run or an
-            earlier one wrote) or ``at`` (a timestamp: of runs that began then or earlier), and other columns. If it has
-            both, ``sequence`` decides.
+        requests: ``id`` (a UUID, as text or as its 16 bytes) and ``sequence`` (of a run: the state of the image after
+            it) or ``at`` (a timestamp: the state after the last run that began by then; without a time zone, UTC), and
+            other columns. If it has both, ``sequence`` decides.
         metadata: The metadata table.
         views: The feature views, as ``NAME`` (the newest version with values) or ``NAME@vN``; or label views, whose
             values are class numbers: of the version that was the newest then, or if it does not name the image, those
             that the image was ingested with.
+        known: ``bytes`` for values of the bytes of then, whenever they were computed; ``computed`` for those that were
+            computed by then, so that the result is what a model could have used at that time. This needs ``at``.
 
     Returns:
-        The requests, each once, in any order, with the fields of all views; null if no value was known. With ``at``,
-        values that were older than the view's ttl are null.
+        The requests, each once, in any order, with the fields of all views. A value is null if none was computed from
+        the bytes that the image had then, or the image did not exist. With ``at``, values that were older than the
+        view's ttl are null.
 
     Raises:
         TableError: A view has no values for this table or is computed when it is read, or a column of the requests
             is missing, has another type or the name of a field.
     """
     if isinstance(requests, pd.DataFrame):
-        requests = spark.createDataFrame(requests)
+        requests = _of_pandas(spark, requests)
+    kinds = _check_requests(requests, known=known)
+    with Control.from_spark(spark) as control:
+        wanted_views = [ViewName.parse(view) for view in views]
+        of_labels = [view for view in wanted_views if label_views(control, metadata, name=view.name)]
+        stored = _stored_fields(control, metadata, [str(view) for view in wanted_views if view not in of_labels])
+        table = MetadataTable.open(spark, control, metadata)
+        states = [KnownValues(states_in_time(table).withColumnsRenamed(_STATE), list(_STATE.values()))]
+        labels = [KnownValues(label_values(table, view), [view.name]) for view in of_labels]
+    names = [*(view.name for view in of_labels), *(name for one in stored for name in one.view.fields)]
+    if taken := [name for name in names if name in kinds]:
+        raise TableError(f"Wanted requests without the column {taken[0]}, which is a field of a view. Rename it.")
+    if kinds["id"] == "string":
+        requests = requests.withColumn("id", uuid_text(uuid_bytes("id")))
+        found = requests.transform(points_in_time, views=[*states, *labels]).withColumn(_KEY, uuid_bytes("id"))
+    else:
+        binary = [replace(one, values=one.values.withColumn("id", uuid_bytes("id"))) for one in [*states, *labels]]
+        found = requests.transform(points_in_time, views=binary).withColumn(_KEY, F.col("id"))
+    for one in stored:
+        found = _with_values(found, one, spark=spark, by_digest="sha256" in table.fields, known=known)
+    ingested = _STATE["label"]
+    shown = {view.name: F.coalesce(view.name, ingested).alias(view.name) for view in of_labels}
+    columns = [*kinds, *names]
+    return found.select(*(shown.get(name, column(name)) for name in columns))
+
+
+def _of_pandas(spark: SparkSession, requests: pd.DataFrame) -> DataFrame:
+    """Requests as a DataFrame of Spark. Raises `TableError` if there are none."""
+    if requests.empty:
+        raise TableError("Wanted at least one request. Found: an empty table.")
+    if "id" in requests and isinstance(requests["id"].iloc[0], UUID):
+        requests = requests.assign(id=requests["id"].map(str))
+    if "at" in requests and pd.api.types.is_datetime64_dtype(requests["at"]):  # without a time zone
+        requests = requests.assign(at=requests["at"].dt.tz_localize("UTC"))
+    return spark.createDataFrame(requests)
+
+
+def _check_requests(requests: DataFrame, *, known: str) -> dict[str, str]:
+    """The types of the columns of requests. Raises `TableError` if some are missing or wrong."""
     kinds = dict(requests.dtypes)
     wanted = {"id": ("string", "binary"), "sequence": ("int", "bigint"), "at": ("timestamp",)}
     wrong = [f"{name} {kinds[name]}" for name in wanted if name in kinds and kinds[name] not in wanted[name]]
@@ -136,25 +183,29 @@ def historical_features(
             "Wanted requests with id (string or binary) and sequence (bigint) or at (timestamp). "
             f"Found: {', '.join(wrong or [f'{name} {kind}' for name, kind in kinds.items()])}"
         )
-    known = []
-    with Control.from_spark(spark) as control:
-        wanted_views = [ViewName.parse(view) for view in views]
-        of_labels = [view for view in wanted_views if label_views(control, metadata, name=view.name)]
-        for one in _stored_fields(control, metadata, [str(view) for view in wanted_views if view not in of_labels]):
-            fields = list(one.view.fields)
-            values = read_table(spark, one.table, columns=["id", "sequence", "event_timestamp", *fields])
-            known.append(KnownValues(values, fields, one.view.ttl if "at" in kinds else None))
-        if of_labels:
-            table = MetadataTable.open(spark, control, metadata)
-            known.append(KnownValues(ingested_labels(table).withColumnRenamed("label", _INGESTED), [_INGESTED]))
-            known += [KnownValues(label_values(table, view), [view.name]) for view in of_labels]
-    if taken := [name for one in known for name in one.fields if name in kinds]:
-        raise TableError(f"Wanted requests without the column {taken[0]}, which is a field of a view. Rename it.")
-    if kinds["id"] == "string":
-        rows = requests.withColumn("id", F.lower("id"))
-    else:
-        rows = requests
-        known = [replace(one, values=one.values.withColumn("id", uuid_bytes("id"))) for one in known]
-    found = rows.transform(points_in_time, views=known)
-    labels = {view.name: F.coalesce(view.name, _INGESTED).alias(view.name) for view in of_labels}
-    return found.select(*(labels.get(name, column(name)) for name in found.columns if name != _INGESTED))
+    if known == "computed" and "at" not in kinds:
+        raise TableError("Wanted requests with at (timestamp), for known='computed'. Found: sequence alone.")
+    return kinds
+
+
+def _with_values(found: DataFrame, one: Fields, *, spark: SparkSession, by_digest: bool, known: str) -> DataFrame:
+    """Add the values of a view to requests that have their id in `_KEY` and the digest of then."""
+    fields, digest, has_time = list(one.view.fields), _STATE["sha256"], "at" in found.columns
+    values = read_table(spark, one.table, columns=["id", *TIMES, "sha256", *fields])
+    values = values.transform(values_of_bytes, fields=fields) if by_digest else values.transform(newest_of_images)
+    of_image, of_bytes, event, created = ours("image"), ours("bytes"), ours("event"), ours("created")
+    values = values.select(
+        uuid_bytes("id").alias(of_image),
+        F.col("sha256").alias(of_bytes),
+        F.col("event_timestamp").alias(event),
+        F.col("created_timestamp").alias(created),
+        *fields,
+    )
+    is_same = F.col(_KEY) == F.col(of_image)
+    if by_digest:
+        is_same &= F.col(digest) == F.col(of_bytes)
+    if known == "computed":
+        is_same &= F.col(created) <= F.col("at")
+    if one.view.ttl is not None and has_time:
+        is_same &= F.unix_micros("at") - F.unix_micros(event) <= one.view.ttl * 1_000_000
+    return found.join(values, on=is_same, how="left").drop(of_image, of_bytes, event, created)

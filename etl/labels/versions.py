@@ -114,17 +114,21 @@ def label_values(table: MetadataTable, view: ViewName) -> DataFrame:
     return rows.select("id", F.inline(F.array(*each))).where(F.col(view.name).isNotNull())
 
 
-def ingested_labels(table: MetadataTable) -> DataFrame:
-    """The labels that images were ingested with, now and earlier, as values of a feature view.
-    These are ``id`` (text), ``sequence`` and ``event_timestamp`` of the run since which the image has the label, and
-    ``label``: a row for each state of an image, and one without a label for each removal."""
-    rows = table.rows(["since", "label"]).select(uuid_text("id").alias("id"), F.col("since").alias("sequence"), "label")
+def states_in_time(table: MetadataTable) -> DataFrame:
+    """The states of images, now and earlier, as values of a feature view.
+    These are ``id`` (text), ``sequence`` and ``event_timestamp`` of the run since which the image has the state,
+    ``label`` and ``sha256``: a row for each state of an image, and one without values for each removal."""
+    rows = table.rows(["since", "label", "sha256"]).withColumn("id", uuid_text("id"))
     history = table.replaced()
-    earlier = history.select("id", F.coalesce("since", F.lit(0)).alias("sequence"), "label")
-    removed = history.where(F.col("kind").isin(DELETED, PRUNED))
-    rows = rows.union(earlier).union(removed.select("id", "until", F.lit(None).cast("int").alias("label")))
+    state = (F.coalesce("since", F.lit(0)).alias("sequence"), "label", "sha256")
+    # An image that outlived a run which pruned was not removed: that run was killed, or a later one wrote it again.
+    removed = history.where(F.col("kind").isin(DELETED, PRUNED)).select("id", "until", "kind")
+    removed = removed.join(rows.select("id", "since"), on="id", how="left")
+    removed = removed.where((F.col("kind") == DELETED) | F.col("since").isNull() | (F.col("since") >= F.col("until")))
+    none = (F.lit(None).cast("int").alias("label"), F.lit(None).cast("binary").alias("sha256"))
+    rows = rows.select("id", *state).union(history.select("id", *state)).union(removed.select("id", "until", *none))
     clocks = {"sequence": [0, *table.clocks], "clock": [0, *table.clocks.values()]}
     known = F.broadcast(small_table(table.spark, clocks, "sequence BIGINT, clock BIGINT"))
     joined = rows.join(known, on="sequence", how="left")
     started = F.timestamp_micros(F.coalesce("clock", F.lit(0))).alias("event_timestamp")
-    return joined.select("id", "sequence", started, "label")
+    return joined.select("id", "sequence", started, "label", "sha256")

@@ -155,6 +155,24 @@ def _check_retrieval(spark: SparkSession, control: Control, keyspace: str, folde
         (str(other), 3): known(online[other]),
         (str(unknown), 3): (None, None),
     }
+    # Bytes that were never computed have no value, neither that of the bytes before nor that of those after.
+    plant(tree, {"0/0.png": picture(201)})
+    ingest(spark, tree, keyspace)
+    frame = pd.DataFrame({"id": [changed] * 3, "sequence": [1, 3, 5]})
+    of_runs = historical_features(spark, frame, metadata=metadata, views=["moments"]).collect()
+    wanted = {1: online[changed]["moments"].tobytes(), 3: after["moments"].tobytes(), 5: None}
+    assert {row["sequence"]: row["moments"] for row in of_runs} == wanted
+    # Then, the values of run 3's bytes were not computed yet.
+    runs = control.execute(f"SELECT sequence, clock FROM {keyspace}.ingests WHERE table_name = 'metadata'")
+    (clock,) = [run.clock for run in runs if run.sequence == 3]
+    at = pd.DataFrame(
+        {"id": [changed.hex.upper()], "at": pd.to_datetime([clock], unit="us")}
+    )  # in UTC, without saying so
+    for name, value in (("bytes", wanted[3]), ("computed", None)):
+        (row,) = historical_features(spark, at, metadata=metadata, views=["moments"], known=name).collect()
+        assert (row["id"], row["moments"]) == (str(changed), value)
+    plant(tree, {"0/0.png": picture(200)})  # for the tests that follow
+    ingest(spark, tree, keyspace)
     packed = F.unhex(F.replace("id", F.lit("-"), F.lit("")))
     by_time = requests.select(packed.alias("id"), F.lit(datetime(2000, 1, 1)).alias("at"))
     early = historical_features(spark, by_time, metadata=metadata, views=["size"])
@@ -166,6 +184,10 @@ def _check_retrieval(spark: SparkSession, control: Control, keyspace: str, folde
     ):
         with pytest.raises(TableError, match=message):
             historical_features(spark, wrong, metadata=metadata, views=["moments"])
+    with pytest.raises(TableError, match=r"at least one request\. Found: an empty table"):
+        historical_features(spark, pd.DataFrame({"id": [], "sequence": []}), metadata=metadata, views=["moments"])
+    with pytest.raises(TableError, match=r"at \(timestamp\), for known='computed'"):
+        historical_features(spark, requests, metadata=metadata, views=["moments"], known="computed")
 
 
 def test_images_that_look_alike_stay_together_whenever_they_were_ingested(

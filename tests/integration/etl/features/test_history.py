@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
-from etl.features.history import KnownValues, newest_of_images, points_in_time
+from etl.features.history import KnownValues, newest_of_images, points_in_time, values_of_bytes
 from etl.tables.earlier import CURRENT, EARLIER, REPLACED, THEN, metadata_as_of
 from etl.tables.states import states_at
 from schemas import Columns
@@ -30,12 +31,10 @@ def time_of(run: int) -> datetime:
     return START + timedelta(minutes=run * run)
 
 
-def known(values: dict[tuple[bytes, int], int | None], image: bytes, run: int, *, ttl: int | None = None) -> int | None:
+def known(values: dict[tuple[bytes, int], int | None], image: bytes, run: int) -> int | None:
     """The slow way: the value of the last run up to this one."""
     runs = [one for (name, one) in values if name == image and one <= run]
-    if not runs or (ttl is not None and time_of(run) - time_of(max(runs)) > timedelta(seconds=ttl)):
-        return None
-    return values[image, max(runs)]
+    return values[image, max(runs)] if runs else None
 
 
 def table(spark: SparkSession, values: dict[tuple[bytes, int], int | None]) -> Any:
@@ -48,9 +47,9 @@ def ordered(rows: Iterable[Any]) -> list[tuple[Any, ...]]:
 
 
 @hypothesis_settings(max_examples=12)
-@given(values=values_of_runs, requests=requests_of_runs, ttl=st.none() | st.integers(60, 1800))
+@given(values=values_of_runs, requests=requests_of_runs)
 def test_each_request_gets_what_was_known_then(
-    spark: SparkSession, values: dict[tuple[bytes, int], int | None], requests: list[tuple[bytes, int]], ttl: int | None
+    spark: SparkSession, values: dict[tuple[bytes, int], int | None], requests: list[tuple[bytes, int]]
 ) -> None:
     stored = table(spark, values)
     by_run = rows_of(
@@ -61,10 +60,20 @@ def test_each_request_gets_what_was_known_then(
     by_time = rows_of(
         spark, [(name, time_of(run), n) for n, (name, run) in enumerate(requests)], "id BINARY, at TIMESTAMP, n INT"
     )
-    found = (
-        by_time.transform(points_in_time, views=[KnownValues(stored, ["score"], ttl)]).select("n", "score").collect()
+    found = by_time.transform(points_in_time, views=[KnownValues(stored, ["score"])]).select("n", "score").collect()
+    assert ordered(found) == ordered((n, known(values, *one)) for n, one in enumerate(requests))
+
+
+def test_values_of_bytes_are_the_newest_and_there_since_the_first(spark: SparkSession) -> None:
+    rows = [(b"a", run, time_of(run), time_of(created), digest, score)
+            for run, created, digest, score in ((1, 2, b"x", 10), (3, 4, b"y", 20), (5, 6, b"x", 30))]  # fmt: skip
+    kinds = (
+        "id BINARY, sequence BIGINT, event_timestamp TIMESTAMP, created_timestamp TIMESTAMP, sha256 BINARY, score INT"
     )
-    assert ordered(found) == ordered((n, known(values, *one, ttl=ttl)) for n, one in enumerate(requests))
+    found = rows_of(spark, rows, kinds).transform(values_of_bytes, fields=["score"]).orderBy("sha256")
+    shown = found.select("sha256", "score", F.unix_micros("created_timestamp").alias("at")).collect()
+    since = [int((time_of(run) - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1e6) for run in (2, 4)]
+    assert [(bytes(row.sha256), row.score, row["at"]) for row in shown] == [(b"x", 30, since[0]), (b"y", 20, since[1])]
 
 
 def test_the_newest_values_of_images(spark: SparkSession) -> None:
