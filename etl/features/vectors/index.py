@@ -8,8 +8,10 @@ from functools import partial
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from etl.batches import bounded
 from etl.cassandra.control import Control
 from etl.cassandra.tables import append_rows, read_table
 from etl.errors import FunctionError, UnreachableError
@@ -58,35 +60,39 @@ def update_index(metadata: MetadataTable, view: FeatureView) -> int:
     table, values = view.index_table_of(metadata.name), view.table_of(metadata.name)
     if control.columns(table) is None:
         control.define(create_vectors(table, length))
+    current = partial(read_table, spark, values, columns=["id", "sequence", "sha256", "error"])
     with ExitStack() as stack:
-        current = read_table(spark, values, columns=["id", "sequence", "sha256", "error"]).transform(newest_of_images)
-        current = kept(current.where(F.col("error").isNull()), stack=stack)
-        indexed = kept(read_table(spark, table, columns=["id", "sha256"]), stack=stack)
-        gone = kept(indexed.join(current, on="id", how="left_anti").select("id"), stack=stack)
-        lacking = kept(current.join(indexed, on=["id", "sha256"], how="left_anti"), stack=stack)
-        counts = gone.count(), lacking.count()
-        if not any(counts):
-            _build(control, table, length)
-            return 0
-        vectors = read_table(spark, values, columns=["id", "sequence", field]).withColumnRenamed(field, "vector")
-        found = lacking.join(vectors, on=["id", "sequence"], how="inner").select("id", "sha256", "vector")
-        rows = kept(map_batches(found, task=partial(_as_floats, length=length), schema=ROWS), stack=stack)
-        written = rows.count()
-        is_small = sum(counts) <= FEW
-        if not is_small:
-            control.define(drop_vector_index(table))
-            append_rows(rows, table=table)
-        delete = f"DELETE FROM {table.quoted} WHERE id = ?"
-        for row in gone.toLocalIterator():
-            control.execute(delete, (uuid.UUID(row.id),))
-        if is_small:
-            insert = f"INSERT INTO {table.quoted} (id, sha256, vector) VALUES (?, ?, ?)"
-            for row in rows.toLocalIterator():
-                control.execute(insert, (uuid.UUID(row.id), bytes(row.sha256), row.vector))
-        else:  # again: another run may have created it in the meantime
-            control.define(drop_vector_index(table))
-        _build(control, table, length)
-        return written
+        newest = current().transform(newest_of_images).where(F.col("error").isNull())
+        indexed = read_table(spark, table, columns=["id", "sha256"])
+        lacking = kept(newest.join(indexed, on=["id", "sha256"], how="left_anti"), stack=stack)
+        count, written = lacking.count(), 0
+        if count:
+            vectors = read_table(spark, values, columns=["id", "sequence", field]).withColumnRenamed(field, "vector")
+            found = lacking.join(vectors, on=["id", "sequence"], how="inner").select("id", "sha256", "vector")
+            rows = kept(map_batches(found, task=partial(_as_floats, length=length), schema=ROWS), stack=stack)
+            written = rows.count()
+            _write(control, rows, table=table, is_small=count <= FEW)
+    # After the vectors were written: an image may have been deleted after its value was read.
+    valid = current().transform(newest_of_images).where(F.col("error").isNull()).select("id")
+    gone = read_table(spark, table, columns=["id"]).join(valid, on="id", how="left_anti")
+    ids = (uuid.UUID(row.id) for row in gone.toLocalIterator())
+    for some in bounded(ids, most=FEW, most_bytes=FEW, size=lambda _: 1):
+        for _ in control.execute_all(f"DELETE FROM {table.quoted} WHERE id = ?", [(one,) for one in some]):
+            pass
+    _build(control, table, length)
+    return written
+
+
+def _write(control: Control, rows: DataFrame, *, table: TableName, is_small: bool) -> None:
+    """Write vectors, many of them without an index, which is faster."""
+    if is_small:
+        insert = f"INSERT INTO {table.quoted} (id, sha256, vector) VALUES (?, ?, ?)"
+        for row in rows.toLocalIterator():
+            control.execute(insert, (uuid.UUID(row.id), bytes(row.sha256), row.vector))
+        return
+    control.define(drop_vector_index(table))
+    append_rows(rows, table=table)
+    control.define(drop_vector_index(table))  # again: another run may have created it in the meantime
 
 
 def _build(control: Control, table: TableName, length: int) -> None:
