@@ -132,6 +132,10 @@ def rewrite(
     )
     has_groups = plan.source.group_column is not None
     chosen = images.without(None).transform(to_rewrite, problems=problems, metadata=metadata, has_groups=has_groups)
+    # images may have been deleted since the problems were found
+    deleted = MetadataTable.open(spark, control, plan.tables.metadata, columns=plan.columns).deleted()
+    if deleted is not None:
+        chosen = chosen.join(deleted, on="id", how="left_anti").select(*chosen.columns)
     tasks = task_count(rows=counts.files, size=counts.bytes, cores=spark.sparkContext.defaultParallelism)
     rules = replace(rules, ingests={**rules.ingests, str(ingest_id): frozenset({plan.source_name})})
     with ExitStack() as stack:

@@ -12,12 +12,16 @@ import pytest
 from pyspark.sql import SparkSession
 
 from etl.cassandra.control import Control
+from etl.deleting.plan import DeletePlan
 from etl.errors import ConflictError, SourceError
+from etl.ingest.destination import find_destination
 from etl.ingest.plan import IngestPlan
 from etl.ingest.writing.image_rows import METADATA_COLUMNS
 from etl.sources.plan import SourcePlan
 from etl.tables.runs import new_ingest_id
+from etl.verify import repair
 from etl.verify.plan import VerifyPlan
+from jobs import delete as delete_job
 from jobs import ingest as ingest_job
 from jobs import verify as job
 from schemas import TableName, image_id
@@ -229,3 +233,23 @@ def test_files_lost_or_changed_in_the_source_are_found(
     wanted = rf"Wanted dataset '{keyspace}', which {keyspace}\.metadata holds\. Found: 'other'\. Set --dataset"
     with pytest.raises(ConflictError, match=wanted):
         job.run(spark, plan=verification(other, source=True))
+
+
+def test_a_repair_does_not_write_images_that_were_deleted_after_it_looked(
+    spark: SparkSession, control: Control, keyspace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, name = ingest(spark, tree(tmp_path / "tree"), keyspace), "train/a/0.png"
+    lost, other = ids(keyspace)[name], ids(keyspace)["train/a/1.png"]
+    for image in (lost, other):
+        control.execute(f"UPDATE {keyspace}.metadata SET sha256 = null WHERE id = ?", (image,))
+
+    def deleted_first(*args: Any, **options: Any) -> Any:
+        tables: dict[str, Any] = {"data_table": plan.data_table, "metadata_table": plan.metadata_table}
+        delete_job.run(spark, plan=DeletePlan(**tables, ids=(lost,), reason="on request", count=1))
+        return find_destination(*args, **options)
+
+    monkeypatch.setattr(repair, "find_destination", deleted_first)
+    job.run(spark, plan=verification(plan, source=True, check="hashes", repair=True))
+    rows = {row.id: row.sha256 for row in control.execute(f"SELECT id, sha256 FROM {keyspace}.metadata")}
+    assert rows.keys() == {*ids(keyspace).values()} - {lost}
+    assert rows[other] is not None
