@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from etl.cassandra.control import Control
-from etl.errors import EtlError
+from etl.errors import ConflictError, EtlError
 from etl.frames import kept
 from etl.ingest.destination import find_destination
 from etl.ingest.listed_images import ListedImages
@@ -22,8 +22,8 @@ from etl.ingest.writing.table_rows import TableTarget
 from etl.ingest.writing.tasks import task_count, write
 from etl.sources.entries import Listing
 from etl.tables.metadata_table import MetadataTable
-from etl.tables.runs import new_ingest_id, recorded_runs, sequences_by_ingest
-from etl.tables.sequence import Run, finish_run, in_session, take_lone_run
+from etl.tables.runs import RecordedRun, new_ingest_id, recorded_runs, sequences_by_ingest, unfinished
+from etl.tables.sequence import SPAN, Run, finish_run, in_session, take_lone_run
 from etl.verify.comparison import KINDS, MISSING_BLOB, NO_METADATA, Rules
 from etl.verify.expected import Expectation
 from etl.verify.plan import VerifyPlan
@@ -48,7 +48,8 @@ class Repaired:
 
 def delete_halves(problems: DataFrame, *, table: MetadataTable, plan: VerifyPlan) -> Repaired:
     """Delete rows without a counterpart, and check that they are gone. Each row is checked again just before. Raises
-    `EtlError` if there are too many, which points to another cause.
+    `EtlError` if there are too many, which points to another cause; and `ConflictError`, after it has deleted the
+    others, if a run that has not finished may still write the metadata of some.
     """
     halves = problems.where(F.col("kind").isin(MISSING_BLOB, NO_METADATA)).select("kind", "id")
     rows = halves.limit(MOST_DELETED + 1).collect()
@@ -71,15 +72,31 @@ def delete_halves(problems: DataFrame, *, table: MetadataTable, plan: VerifyPlan
         return has_metadata != has_blob(image) and has_metadata == (kind == MISSING_BLOB)
 
     run = take_lone_run(table, kind="repair")
+    begun = unfinished(recorded_runs(control, table.name))
+
+    def writer(image: uuid.UUID) -> RecordedRun | None:
+        times = [there.written for there in control.execute(blob, (image,)) if there.written]
+        return next((one for one in begun for time in times if one.clock <= time < one.clock + SPAN), None)
+
     mended: Counter[str] = Counter()
+    waiting: Counter[RecordedRun] = Counter()
     for row in sorted(rows, key=lambda row: bytes(row["id"])):
         kind, image = row["kind"], uuid.UUID(bytes=bytes(row["id"]))
+        if kind == NO_METADATA and (by := writer(image)) is not None:
+            waiting[by] += 1
+            continue
         if is_half(kind, image):
             for delete in (delete_known, delete_blob):  # without an image, the data row may still have a label
                 control.execute(delete, (run.clock, image))
         mended[kind] += not is_half(kind, image)
     finish_run(control, run)
     log.info("deleted the remaining rows of %s incomplete images", f"{mended.total():,}")
+    if waiting:
+        raise ConflictError(
+            f"Wanted images whose runs have ended. Found: {waiting.total():,} incomplete images of "
+            f"{', '.join(map(str, waiting))}, which has not finished. Wait for it. If it was killed, ingest its source "
+            "again with --resume, or pass the source to this job."
+        )
     return Repaired(dict(mended), run, unchanged=len(rows) - mended.total())
 
 

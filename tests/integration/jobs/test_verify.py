@@ -11,9 +11,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from etl.cassandra.control import Control
 from etl.cassandra.tables import read_table
-from etl.errors import EtlError
+from etl.errors import ConflictError, EtlError
 from etl.sources.entries import ENTRIES
 from etl.tables.metadata_table import MetadataTable
+from etl.tables.runs import new_ingest_id
+from etl.tables.sequence import create_sequence, finish_run, take_run
 from etl.verify import repair
 from etl.verify.comparison import MISSING_BLOB, NO_METADATA
 from etl.verify.plan import VerifyPlan
@@ -77,6 +79,26 @@ def test_half_written_images_are_checked_again_and_deletions_are_limited(
     assert repaired.run is not None
     assert repaired.run.sequence == 1
     assert left() == ([1, 3, 4, 5], [1, 3])
+
+
+def test_what_a_running_ingest_has_half_written_is_not_deleted(
+    spark: SparkSession, control: Control, cassandra: Cassandra, keyspace: str
+) -> None:
+    ids = [uuid.UUID(int=i) for i in (1, 2)]
+    write_table(f"{keyspace}.data", dict.fromkeys(ids, b"data"), hosts=cassandra.hosts, port=cassandra.port)
+    data, metadata = TableName(keyspace, "data"), TableName(keyspace, "metadata")
+    control.define(create_metadata(metadata, Columns()))
+    create_sequence(control, keyspace=keyspace)
+    run = take_run(control, table=metadata, kind="ingest", dataset="d", source="s", ingest_id=new_ingest_id())
+    control.execute(f"UPDATE {data} USING TIMESTAMP ? SET data = ? WHERE id = ?", (run.clock_of(5), b"data", ids[1]))
+    problems = rows_of(spark, [(NO_METADATA, bytearray(one.bytes), None, None, False) for one in ids], PROBLEMS)
+    plan, table = VerifyPlan(data_table=data, metadata_table=metadata), MetadataTable.open(spark, control, metadata)
+    with pytest.raises(ConflictError, match=r"1 incomplete images of run 1 \(ingest of s\), which has not finished"):
+        repair.delete_halves(problems, table=table, plan=plan)
+    assert [row.id for row in control.execute(f"SELECT id FROM {data}")] == [ids[1]]
+    finish_run(control, run)
+    assert repair.delete_halves(problems, table=table, plan=plan).mended == {NO_METADATA: 2}
+    assert control.execute(f"SELECT id FROM {data}") == []
 
 
 def test_the_command_compares_tables_made_by_other_tools(
