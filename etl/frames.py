@@ -17,17 +17,19 @@ _ADAPTIVE = "spark.sql.adaptive.enabled"
 
 def persisted(frame: DataFrame, level: StorageLevel = StorageLevel.MEMORY_AND_DISK) -> DataFrame:
     """Persist a DataFrame, without adaptive execution of its plan."""
-    with planned_once(frame.sparkSession):  # the plan is made now
+    start_anywhere(frame.sparkSession)
+    # With it, a persisted DataFrame that depends on another one can wait for it forever (seen with Spark 3.5 and 4.3).
+    with setting(frame.sparkSession, _ADAPTIVE, "false"):  # the plan is made now
         return frame.persist(level)
 
 
-@contextmanager
-def planned_once(spark: SparkSession) -> Iterator[None]:
-    """Plan what is computed in a block without adaptive execution. With it, a plan can wait forever for a persisted
-    DataFrame that depends on another one (seen with Spark 3.5 and 4.3).
-    """
-    with setting(spark, _ADAPTIVE, "false"):
-        yield
+def start_anywhere(spark: SparkSession) -> None:
+    """In a local session, let tasks start at once that prefer some host, such as that of a Cassandra node."""
+    # A local session looks for tasks to start only when one ends or new ones come. Tasks that still wait for the host
+    # that they prefer (for 3 s) when the last other one ends then wait forever. Clusters look every second.
+    context = spark.sparkContext
+    if (context.master or "").startswith("local"):
+        context._jsc.sc().conf().set("spark.locality.wait", "0")
 
 
 def kept(frame: DataFrame, *, stack: ExitStack) -> DataFrame:

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from etl.cassandra.cluster import CONNECT_SECONDS
 from etl.cassandra.control import Control, check_columns
 from etl.columns import column, exact_names
+from etl.frames import start_anywhere
 from formats.retries import Retries
 from schemas import TableName
 
@@ -40,6 +41,7 @@ def read_table(
     """Read these columns of a table, in this order; uuids are text (see `uuid_bytes`). Raises `TableError`, which names
     all columns that do not exist, and `UnreachableError`.
     """
+    start_anywhere(spark)
     with Control.from_spark(spark) as control:
         check_columns(control, table, columns=columns)
     # Rows are written at a quorum as well. One replica alone may lack the latest rows.

@@ -24,7 +24,6 @@ from etl.cassandra.registry import registered_views
 from etl.cassandra.tables import append_rows, read_table, uuid_bytes, uuid_text
 from etl.cassandra.task_sessions import TaskSession, insert_into, task_session
 from etl.errors import TableError
-from etl.frames import planned_once
 from etl.tables.metadata_table import MetadataTable
 from etl.tables.sequence import Run
 from etl.tables.table_records import read_records
@@ -137,8 +136,7 @@ def _record(states: DataFrame, *, removal: Removal, kind: str, reason: str) -> N
         F.lit(reason).alias("reason"),
         F.timestamp_millis(F.lit(run.clock // 1000)).alias("at"),
     )
-    with planned_once(rows.sparkSession):
-        append_rows(rows, table=history, clock=run.clock)
+    append_rows(rows, table=history, clock=run.clock)
 
 
 def remove(ids: DataFrame, /, *, removal: Removal) -> DataFrame:

@@ -16,4 +16,5 @@ def test_a_persisted_frame_of_another_one_is_not_planned_adaptively(spark: Spark
         assert len(inner) == 2
         assert not any("AdaptiveSparkPlan" in plan for plan in inner)
         assert second.collect()[0][1] == 100
+    assert spark.sparkContext._jsc.sc().conf().get("spark.locality.wait") == "0"  # such tasks could wait forever, too
     assert spark.conf.get("spark.sql.adaptive.enabled") == "true"
