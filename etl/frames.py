@@ -18,7 +18,8 @@ _ADAPTIVE = "spark.sql.adaptive.enabled"
 def persisted(frame: DataFrame, level: StorageLevel = StorageLevel.MEMORY_AND_DISK) -> DataFrame:
     """Persist a DataFrame, without adaptive execution of its plan."""
     start_anywhere(frame.sparkSession)
-    # With it, a persisted DataFrame that depends on another one can wait for it forever (seen with Spark 3.5 and 4.3).
+    # With adaptive execution, persisted DataFrames that depend on others hung in local sessions (Spark 3.5 and 4.3).
+    # `start_anywhere` may prevent that alone; this was not tried.
     with setting(frame.sparkSession, _ADAPTIVE, "false"):  # the plan is made now
         return frame.persist(level)
 

@@ -46,11 +46,10 @@ class TaskSession:
 
     async def read(self, prepared: Any, image: uuid.UUID, *, about: str) -> tuple[Any, ...] | None:
         """Read a row, or None, with a query whose only value is the id of an image. Errors say what it is ``about``."""
-
         return next(iter(await self.read_all(prepared, image, about=about)), None)
 
     async def read_all(self, prepared: Any, image: uuid.UUID, *, about: str) -> list[tuple[Any, ...]]:
-        """Read the few rows that a query, as of `read`, finds."""
+        """Read all rows of a query like that of `read`, for queries that find few."""
 
         async def attempt() -> list[tuple[Any, ...]]:
             return [tuple(row.as_tuple()) for row in await self._session.execute(prepared.bind((str(image),)))]

@@ -149,7 +149,8 @@ def historical_features(
     if taken := [name for name in names if name in kinds]:
         raise TableError(f"Wanted requests without the column {taken[0]}, which is a field of a view. Rename it.")
     if kinds["id"] == "string":
-        requests = requests.withColumn("id", uuid_text(uuid_bytes("id")))
+        packed = uuid_bytes("id")  # other texts stay as they are, and have no values
+        requests = requests.withColumn("id", F.when(F.length(packed) == 16, uuid_text(packed)).otherwise(F.col("id")))
         found = requests.transform(points_in_time, views=[*states, *labels]).withColumn(_KEY, uuid_bytes("id"))
     else:
         binary = [replace(one, values=one.values.withColumn("id", uuid_bytes("id"))) for one in [*states, *labels]]

@@ -7,7 +7,7 @@ file names; other images keep the label of the version before, and at last that 
 import uuid
 from collections.abc import Sequence
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from etl.cassandra.control import Control
@@ -119,16 +119,22 @@ def states_in_time(table: MetadataTable) -> DataFrame:
     These are ``id`` (text), ``sequence`` and ``event_timestamp`` of the run since which the image has the state,
     ``label`` and ``sha256``: a row for each state of an image, and one without values for each removal."""
     rows = table.rows(["since", "label", "sha256"]).withColumn("id", uuid_text("id"))
-    history = table.replaced()
     state = (F.coalesce("since", F.lit(0)).alias("sequence"), "label", "sha256")
+    states = rows.select("id", *state)
+    if table.history is not None:  # otherwise the metadata is read once
+        states = states.union(_earlier_states(table.replaced(), rows, state=state))
+    clocks = {"sequence": [0, *table.clocks], "clock": [0, *table.clocks.values()]}
+    known = F.broadcast(small_table(table.spark, clocks, "sequence BIGINT, clock BIGINT"))
+    joined = states.join(known, on="sequence", how="left")
+    started = F.timestamp_micros(F.coalesce("clock", F.lit(0))).alias("event_timestamp")
+    return joined.select("id", "sequence", started, "label", "sha256")
+
+
+def _earlier_states(history: DataFrame, rows: DataFrame, *, state: Sequence[Column | str]) -> DataFrame:
+    """The states that runs replaced or removed, and a row without values for each removal."""
     # An image that outlived a run which pruned was not removed: that run was killed, or a later one wrote it again.
     removed = history.where(F.col("kind").isin(DELETED, PRUNED)).select("id", "until", "kind")
     removed = removed.join(rows.select("id", "since"), on="id", how="left")
     removed = removed.where((F.col("kind") == DELETED) | F.col("since").isNull() | (F.col("since") >= F.col("until")))
     none = (F.lit(None).cast("int").alias("label"), F.lit(None).cast("binary").alias("sha256"))
-    rows = rows.select("id", *state).union(history.select("id", *state)).union(removed.select("id", "until", *none))
-    clocks = {"sequence": [0, *table.clocks], "clock": [0, *table.clocks.values()]}
-    known = F.broadcast(small_table(table.spark, clocks, "sequence BIGINT, clock BIGINT"))
-    joined = rows.join(known, on="sequence", how="left")
-    started = F.timestamp_micros(F.coalesce("clock", F.lit(0))).alias("event_timestamp")
-    return joined.select("id", "sequence", started, "label", "sha256")
+    return history.select("id", *state).union(removed.select("id", "until", *none))

@@ -52,7 +52,7 @@ class Run:
         number = attempt - self.first_attempt
         if not 0 <= number < SPAN - 1:
             raise EtlError(
-                f"Wanted at most {SPAN - 1:,} attempts of tasks in {self}, because each has a write time of its own. "
+                f"Wanted at most {SPAN - 1:,} attempts of tasks in {self}, because each needs its own write time. "
                 f"Found: attempt {number + 1:,}. Start the job again, in a new session, with --resume."
             )
         return self.clock + number

@@ -29,6 +29,7 @@ from etl.verify.expected import Expectation
 from etl.verify.plan import VerifyPlan
 from etl.verify.problems import compared, count_problems, to_rewrite
 from etl.verify.read_back import read_back
+from formats.sizes import counted
 
 MOST_DELETED = 100_000
 
@@ -93,7 +94,7 @@ def delete_halves(problems: DataFrame, *, table: MetadataTable, plan: VerifyPlan
     log.info("deleted the remaining rows of %s incomplete images", f"{mended.total():,}")
     if waiting:
         raise ConflictError(
-            f"Wanted images whose runs have ended. Found: {waiting.total():,} incomplete images of "
+            f"Wanted images whose runs have ended. Found: {counted(waiting.total(), 'incomplete image')} of "
             f"{', '.join(map(str, waiting))}, which has not finished. Wait for it. If it was killed, ingest its source "
             "again with --resume, or pass the source to this job."
         )

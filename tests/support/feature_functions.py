@@ -76,7 +76,7 @@ def forks(image: bytes) -> int:
 
 
 def pools(image: bytes) -> int:
-    """Computes in processes of its own."""
+    """Uses a pool of processes."""
     with ProcessPoolExecutor(1) as pool:
         return pool.submit(len, image).result()
 

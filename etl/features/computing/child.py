@@ -101,7 +101,7 @@ class Child:
             return
         context = multiprocessing.get_context("spawn")
         self._connection, other = context.Pipe()
-        # not a daemon, because functions may have processes of their own
+        # not a daemon: daemons cannot start processes, and functions may use a pool
         self._process = context.Process(target=serve, args=(other, self._view, self._model))
         self._process.start()
         other.close()

@@ -272,7 +272,7 @@ def _stored(kind: str, value: Any, name: str) -> Any:
 
 
 def _bounded(value: str | bytes, name: str) -> str | bytes:
-    """A text or bytes that can be stored. Raises `ValueMismatchError` if it is too long, or no text."""
+    """Return a text or bytes unchanged. Raises `ValueMismatchError` if it is too long, or not valid Unicode."""
     try:
         size = len(value.encode() if isinstance(value, str) else value)
     except UnicodeEncodeError as error:  # as names of files and texts of EXIF may have

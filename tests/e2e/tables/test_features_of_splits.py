@@ -171,6 +171,9 @@ def _check_retrieval(spark: SparkSession, control: Control, keyspace: str, folde
     for name, value in (("bytes", wanted[3]), ("computed", None)):
         (row,) = historical_features(spark, at, metadata=metadata, views=["moments"], known=name).collect()
         assert (row["id"], row["moments"]) == (str(changed), value)
+    no_ids = pd.DataFrame({"id": ["0abc", "no id"], "sequence": [1, 1]})
+    found = historical_features(spark, no_ids, metadata=metadata, views=["moments"]).collect()
+    assert sorted((row["id"], row["moments"]) for row in found) == [("0abc", None), ("no id", None)]
     plant(tree, {"0/0.png": picture(200)})  # for the tests that follow
     ingest(spark, tree, keyspace)
     packed = F.unhex(F.replace("id", F.lit("-"), F.lit("")))

@@ -248,7 +248,7 @@ def test_a_repair_does_not_write_images_that_were_deleted_after_it_looked(
         delete_job.run(spark, plan=DeletePlan(**tables, ids=(lost,), reason="on request", count=1))
         return find_destination(*args, **options)
 
-    monkeypatch.setattr(repair, "find_destination", deleted_first)
+    monkeypatch.setattr(repair, "find_destination", deleted_first)  # what a repair calls first after it has looked
     job.run(spark, plan=verification(plan, source=True, check="hashes", repair=True))
     rows = {row.id: row.sha256 for row in control.execute(f"SELECT id, sha256 FROM {keyspace}.metadata")}
     assert rows.keys() == {*ids(keyspace).values()} - {lost}

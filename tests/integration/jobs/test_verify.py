@@ -93,7 +93,7 @@ def test_what_a_running_ingest_has_half_written_is_not_deleted(
     control.execute(f"UPDATE {data} USING TIMESTAMP ? SET data = ? WHERE id = ?", (run.clock_of(5), b"data", ids[1]))
     problems = rows_of(spark, [(NO_METADATA, bytearray(one.bytes), None, None, False) for one in ids], PROBLEMS)
     plan, table = VerifyPlan(data_table=data, metadata_table=metadata), MetadataTable.open(spark, control, metadata)
-    with pytest.raises(ConflictError, match=r"1 incomplete images of run 1 \(ingest of s\), which has not finished"):
+    with pytest.raises(ConflictError, match=r"1 incomplete image of run 1 \(ingest of s\), which has not finished"):
         repair.delete_halves(problems, table=table, plan=plan)
     assert [row.id for row in control.execute(f"SELECT id FROM {data}")] == [ids[1]]
     finish_run(control, run)

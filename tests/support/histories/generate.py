@@ -74,8 +74,8 @@ def shrunk(history: Sequence[Operation], *, is_one_keyspace: bool = True) -> lis
 
 
 def first_broken(numbers: Iterable[int]) -> tuple[int, list[Operation], str] | None:
-    """The first of these histories that breaks something: its number, what is left of it when it is shrunk, and what it
-    breaks. Every third one has its data in a keyspace of its own.
+    """Play these histories until one breaks something. Returns its number, the operations that it needs, and what it
+    breaks; None if none does. Every third history has data and metadata in two keyspaces.
     """
     for number in numbers:
         is_one = number % 3 != 0

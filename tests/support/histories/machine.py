@@ -56,7 +56,7 @@ class Alone(NamedTuple):
 
 
 class Together(NamedTuple):
-    """Two jobs. ``turns`` says which one takes the next steps; then the first one goes on, then the second."""
+    """Two jobs. ``turns`` says which one takes each of the first steps; after that they alternate."""
 
     first: Alone
     second: Alone

@@ -62,8 +62,9 @@ class Reading:
         states = {row["id"]: state_at(self.of_image(row["id"]), sequence=sequence) for row in self.history}
         held = {image: state for image, state in states.items() if state is not None}
         found: dict[uuid.UUID, State | str] = dict.fromkeys(held, GONE)
+        half = self.half_deleted()
         for image, row in self.rows.items():
-            if image in self.half_deleted():
+            if image in half:
                 continue
             if row["since"] <= sequence:
                 found[image] = state_of(row)

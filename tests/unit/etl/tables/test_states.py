@@ -102,6 +102,7 @@ FAULTS: dict[str, tuple[str, Any]] = {
 }  # fmt: skip
 
 
+# Each fault replaces a piece of the product, or of the judge where that stands for it.
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(*FAULTS[name])
