@@ -34,7 +34,7 @@ DEV := --extra spark --extra loader --extra cuda120 --extra train --extra s3 --e
 MEASURED := schemas formats etl jobs loader training imagestrata
 OURS := $(MEASURED) benchmarks
 
-.PHONY: help demo train-demo setup test test-unit test-e2e test-pythons test-spark3 test-lowest test-all coverage check docs notebooks format up down service s3-up s3-down status clean-data clean lock wheel inventory deps.zip bench-demo bench-features bench-ingest bench-loader bench-server bench-service bench-shards bench-splits bench-tls bench-train
+.PHONY: help demo train-demo setup test test-unit histories test-e2e test-pythons test-spark3 test-lowest test-all coverage check docs notebooks format up down service s3-up s3-down status clean-data clean lock wheel inventory deps.zip bench-demo bench-features bench-ingest bench-loader bench-server bench-service bench-shards bench-splits bench-tls bench-train
 
 ## First steps
 

@@ -94,15 +94,6 @@ def make(*arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]
     )
 
 
-def test_make_help_lists_every_target() -> None:
-    text = (ROOT / "Makefile").read_text()
-    targets = set(re.findall(r"^([a-zA-Z][\w.-]*):(?!=)", text, re.MULTILINE))
-    phony = set(re.search(r"^\.PHONY: (.*)$", text, re.MULTILINE)[1].split())
-    listed = {line.split()[0] for line in make().stdout.splitlines() if line.startswith("  ")}
-    assert listed == targets == phony
-    assert {"demo", "train-demo", "test", "test-all", "check", "up", "down", "status", "clean-data"} <= listed
-
-
 @pytest.mark.parametrize(
     ("target", "wanted"),
     [("setup", "Python 3.11, 3.12 or 3.13"), ("demo", "Python 3.11, 3.12 or 3.13"), ("test-spark3", "Python 3.11")],

@@ -372,3 +372,13 @@ def test_no_committed_file_mentions(what: str) -> None:
         hits = [name for name in _REGISTRIES if name in text] if what == "registries" else _MACHINE.findall(text)
         found += [f"{file.relative_to(ROOT)}: {hit}" for hit in hits]
     assert found == []
+
+
+def test_make_help_lists_every_target() -> None:
+    text = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-zA-Z][\w.-]*):(?!=)", text, re.MULTILINE))
+    phony = set(re.search(r"^\.PHONY: (.*)$", text, re.MULTILINE)[1].split())
+    command = ["make", "-C", str(ROOT), "--no-print-directory", "help"]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert {line.split()[0] for line in shown.splitlines() if line.startswith("  ")} == targets == phony
+    assert {"demo", "train-demo", "test", "test-all", "check", "up", "down", "status", "clean-data"} <= targets
