@@ -32,7 +32,7 @@ from schemas.tables import DELETED, history_of
 log = logging.getLogger("imagestrata.delete")
 
 _SOURCES = 20
-_WRITERS = ("ingest", "repair", "features", "labels")
+WRITERS = ("ingest", "repair", "features", "labels")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,7 +237,7 @@ def _check_alone(found: _Found, *, run: Run) -> None:
     """Raise `ConflictError` if another run has written, or may write, deleted images again."""
     table, metadata = found.table, found.table.name
     runs = recorded_runs(table.control, metadata)  # now
-    later = [one for one in runs if one.sequence > run.sequence and one.kind in _WRITERS]
+    later = [one for one in runs if one.sequence > run.sequence and one.kind in WRITERS]
     if later:
         names = ", ".join(f"{row.sequence} ({row.kind})" for row in later)
         raise ConflictError(

@@ -3,6 +3,7 @@
 import logging
 import uuid
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
@@ -47,18 +48,24 @@ class Repaired:
     """The number of images that were written again or deleted, but are unchanged when read."""
 
 
-def delete_halves(problems: DataFrame, *, table: MetadataTable, plan: VerifyPlan) -> Repaired:
-    """Delete rows without a counterpart, and check that they are gone. Each row is checked again just before. Raises
-    `EtlError` if there are too many, which points to another cause; and `ConflictError`, after it has deleted the
-    others, if a run that has not finished may still write the metadata of some.
+def halves(problems: DataFrame, *, plan: VerifyPlan) -> list[tuple[str, uuid.UUID]]:
+    """The rows without a counterpart, by kind and id. Runs Spark. Raises `EtlError` if there are too many, which points
+    to another cause.
     """
-    halves = problems.where(F.col("kind").isin(MISSING_BLOB, NO_METADATA)).select("kind", "id")
-    rows = halves.limit(MOST_DELETED + 1).collect()
+    found = problems.where(F.col("kind").isin(MISSING_BLOB, NO_METADATA)).select("kind", "id")
+    rows = found.limit(MOST_DELETED + 1).collect()
     if len(rows) > MOST_DELETED:
         raise EtlError(
             f"Wanted at most {MOST_DELETED:,} rows to delete. Found: more in {plan.metadata_table} and "
             f"{plan.data_table}. Ingest the source again, or pass it to this job; both write what is missing."
         )
+    return [(row["kind"], uuid.UUID(bytes=bytes(row["id"]))) for row in sorted(rows, key=lambda row: bytes(row["id"]))]
+
+
+def delete_halves(rows: Sequence[tuple[str, uuid.UUID]], *, table: MetadataTable, plan: VerifyPlan) -> Repaired:
+    """Delete `halves`, and check that they are gone. Each row is checked again just before. Raises `ConflictError`,
+    after it has deleted the others, if a run that has not finished may still write the metadata of some.
+    """
     control, name, data = table.control, plan.columns.id, plan.columns.data
     blob = f'SELECT WRITETIME("{data}") AS written FROM {plan.data_table.quoted} WHERE "{name}" = ?'
     known = f'SELECT "{name}" FROM {plan.metadata_table.quoted} WHERE "{name}" = ?'
@@ -81,8 +88,7 @@ def delete_halves(problems: DataFrame, *, table: MetadataTable, plan: VerifyPlan
 
     mended: Counter[str] = Counter()
     waiting: Counter[RecordedRun] = Counter()
-    for row in sorted(rows, key=lambda row: bytes(row["id"])):
-        kind, image = row["kind"], uuid.UUID(bytes=bytes(row["id"]))
+    for kind, image in rows:
         if kind == NO_METADATA and (by := writer(image)) is not None:
             waiting[by] += 1
             continue

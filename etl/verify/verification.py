@@ -32,7 +32,7 @@ from etl.verify.problems import (
     without_removed,
 )
 from etl.verify.records import LOST_NUMBER, records_of, stored_columns, with_source
-from etl.verify.repair import Repaired, delete_halves, rewrite, still_rejected
+from etl.verify.repair import Repaired, delete_halves, halves, rewrite, still_rejected
 from etl.verify.report import EXAMPLES, VerifyReport, describe
 
 log = logging.getLogger("imagestrata.verify")
@@ -134,7 +134,7 @@ class Verification:
         log.info("repair %s problems", f"{sum(self._counts.values()):,}")
         restored = self._records.restore()
         if self._images is None or plan.ingest is None or self._expectation is None:
-            self._repaired = delete_halves(problems, table=self._table(), plan=plan)
+            self._repaired = delete_halves(halves(problems, plan=plan), table=self._table(), plan=plan)
         elif not self._records.blocks(self._images.counts.classes) and not problems.where("is_rewritable").isEmpty():
             self._repaired = rewrite(
                 control,

@@ -58,7 +58,9 @@ class FeatureOrder:
     counters: Counters
 
 
-class _Image(NamedTuple):
+class Image(NamedTuple):
+    """A row of `ROWS`."""
+
     id: bytes
     path: str
     size: int | None
@@ -69,11 +71,11 @@ class _Image(NamedTuple):
     todo: int
 
 
-class _Value(NamedTuple):
+class Value(NamedTuple):
     """What was computed for a view of an image: the values as they are stored, or None and why there are none."""
 
     view: int
-    image: _Image
+    image: Image
     size: int
     values: list[Any] | None
     error: str
@@ -83,7 +85,7 @@ def compute_features(batches: Iterable[pa.RecordBatch], *, order: FeatureOrder) 
     """Compute and write the missing values of images: takes `ROWS`, yields `COUNTS`. Raises `UnreachableError`,
     `TableError`, `FunctionError`.
     """
-    images = (_Image(*row) for row in rows_of(batches))
+    images = (Image(*row) for row in rows_of(batches))
     chunks = bounded(images, most=BATCH, most_bytes=_CHUNK_BYTES, size=lambda image: image.size or 0)
     with ExitStack() as stack, asyncio.Runner() as runner:
         counts = runner.run(_run(chunks, order, Computer(order.views, timeout=order.timeout, stack=stack)))
@@ -105,7 +107,7 @@ class Computer:
         for child in self._children.values():
             stack.callback(child.close)
 
-    def values(self, images: Sequence[tuple[_Image, bytes]]) -> list[_Value]:
+    def values(self, images: Sequence[tuple[Image, bytes]]) -> list[Value]:
         """The values that these images lack, from their bytes."""
         found = []
         for image, data in images:
@@ -113,24 +115,24 @@ class Computer:
             for number, function in self._here.items():
                 if image.todo >> number & 1:
                     ((values, error),) = computed(self._views[number], function, [picture])
-                    found.append(_Value(number, image, len(data), values, error))
+                    found.append(Value(number, image, len(data), values, error))
         for number, child in self._children.items():
             wanted = [(image, data) for image, data in images if image.todo >> number & 1]
             answers = child.values([data for _, data in wanted])
             found += [
-                _Value(number, image, len(data), values, error)
+                Value(number, image, len(data), values, error)
                 for (image, data), (values, error) in zip(wanted, answers, strict=True)
             ]
         return found
 
 
-async def _run(chunks: Iterator[list[_Image]], order: FeatureOrder, computer: Computer) -> dict[str, tuple[int, int]]:
+async def _run(chunks: Iterator[list[Image]], order: FeatureOrder, computer: Computer) -> dict[str, tuple[int, int]]:
     counts: dict[str, tuple[int, int]] = {}
     async with AsyncExitStack() as stack:
         columns = (order.columns.id, order.columns.data)
         read = await stack.enter_async_context(row_reader(order.cluster, order.data, columns=columns))
         session = await stack.enter_async_context(task_session(order.cluster))
-        output = await _Output.prepare(session, order)
+        output = await ValueRows.prepare(session, order)
         writing: asyncio.Task[None] | None = None
         reading = _next(chunks, read)
         try:
@@ -149,15 +151,15 @@ async def _run(chunks: Iterator[list[_Image]], order: FeatureOrder, computer: Co
     return counts
 
 
-def _next(chunks: Iterator[list[_Image]], read: ReadRow) -> "asyncio.Task[list[tuple[_Image, Any]]] | None":
+def _next(chunks: Iterator[list[Image]], read: ReadRow) -> "asyncio.Task[list[tuple[Image, Any]]] | None":
     chunk = next(chunks, None)
     return None if chunk is None else asyncio.create_task(_read(chunk, read))
 
 
-async def _read(images: Sequence[_Image], read: ReadRow) -> list[tuple[_Image, bytes | None]]:
+async def _read(images: Sequence[Image], read: ReadRow) -> list[tuple[Image, bytes | None]]:
     """The bytes of images; None for images that were deleted or changed since they were listed."""
 
-    async def one(image: _Image) -> tuple[_Image, bytes | None]:
+    async def one(image: Image) -> tuple[Image, bytes | None]:
         row = await read(image.id)
         data = None if row is None or row[0] is None else bytes(row[0])
         if data is None or image.sha256 not in (None, hashlib.sha256(data).digest()):
@@ -169,8 +171,8 @@ async def _read(images: Sequence[_Image], read: ReadRow) -> list[tuple[_Image, b
 
 def _count(
     counts: dict[str, tuple[int, int]],
-    values: Sequence[_Value],
-    images: Sequence[tuple[_Image, bytes | None]],
+    values: Sequence[Value],
+    images: Sequence[tuple[Image, bytes | None]],
     order: FeatureOrder,
 ) -> None:
     def add(name: str, computed: int, failed: int) -> None:
@@ -186,7 +188,7 @@ def _count(
     order.counters.count(images=len(images) - failed, bytes=sum(sizes), rejected=failed)
 
 
-class _Output:
+class ValueRows:
     """Prepared statements for the values of each view, and for the quarantine table."""
 
     def __init__(self, session: TaskSession, order: FeatureOrder, statements: Sequence[Any], quarantine: Any) -> None:
@@ -195,7 +197,8 @@ class _Output:
         self._clock = order.run.task_clock
 
     @classmethod
-    async def prepare(cls, session: TaskSession, order: FeatureOrder) -> "_Output":
+    async def prepare(cls, session: TaskSession, order: FeatureOrder) -> "ValueRows":
+        """Prepare the statements."""
         statements = []
         for view in order.views:
             names = ["id", "sequence", "event_timestamp", "created_timestamp", "sha256", "error", *view.fields]
@@ -204,15 +207,16 @@ class _Output:
         quarantine = TableName(order.metadata.keyspace, "quarantine")
         return cls(session, order, statements, await session.prepare(insert_into(quarantine, names)))
 
-    async def write(self, values: Sequence[_Value]) -> None:
+    async def write(self, values: Sequence[Value]) -> None:
         """Write the values of each image at once, and a row in the quarantine table if it lacks some."""
-        by_image: dict[bytes, list[_Value]] = {}
+        by_image: dict[bytes, list[Value]] = {}
         for value in values:
             by_image.setdefault(value.image.id, []).append(value)
         failed = [[one for one in found if one.error] for found in by_image.values()]
-        await asyncio.gather(*map(self._write, by_image.values()), *map(self._reject, filter(None, failed)))
+        await asyncio.gather(*map(self.accept, by_image.values()), *map(self._reject, filter(None, failed)))
 
-    async def _write(self, values: Sequence[_Value]) -> None:
+    async def accept(self, values: Sequence[Value]) -> None:
+        """Write the values of an image. Raises `UnreachableError`."""
         image, name = values[0].image, uuid.UUID(bytes=values[0].image.id)
         at, now = _EPOCH + timedelta(milliseconds=image.event_time), datetime.now(UTC)
         ttl = max(1, image.expires - int(time.time())) if image.expires else 0
@@ -223,7 +227,7 @@ class _Output:
             rows.append((self._statements[value.view], row))
         await self._session.write(rows, about=f"features of image {name}")  # one mutation: the tables have the same key
 
-    async def _reject(self, values: Sequence[_Value]) -> None:
+    async def _reject(self, values: Sequence[Value]) -> None:
         """Record the views that an image lacks; its path is the key, so they are one row."""
         image = values[0].image
         reasons = "; ".join(f"{self._order.views[value.view].title}: {value.error}" for value in values)

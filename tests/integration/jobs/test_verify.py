@@ -69,12 +69,12 @@ def test_half_written_images_are_checked_again_and_deletions_are_limited(
 
     monkeypatch.setattr(repair, "MOST_DELETED", 4)
     with pytest.raises(EtlError, match=r"at most 4 rows to delete. Found: more in .*Ingest the source again"):
-        repair.delete_halves(problems, table=table, plan=plan)
+        repair.delete_halves(repair.halves(problems, plan=plan), table=table, plan=plan)
     assert left() == ([1, 2, 3, 4, 5], [1, 2, 3, 9])
     monkeypatch.setattr(repair, "MOST_DELETED", 5)
     ahead = time.time_ns() // 1000 + 3_600_000_000
     control.execute(f"UPDATE {data} USING TIMESTAMP ? SET data = ? WHERE id = ?", (ahead, b"data", uuid.UUID(int=4)))
-    repaired = repair.delete_halves(problems, table=table, plan=plan)
+    repaired = repair.delete_halves(repair.halves(problems, plan=plan), table=table, plan=plan)
     assert (repaired.mended, repaired.unchanged) == ({MISSING_BLOB: 3, NO_METADATA: 1}, 1)
     assert repaired.run is not None
     assert repaired.run.sequence == 1
@@ -94,10 +94,10 @@ def test_what_a_running_ingest_has_half_written_is_not_deleted(
     problems = rows_of(spark, [(NO_METADATA, bytearray(one.bytes), None, None, False) for one in ids], PROBLEMS)
     plan, table = VerifyPlan(data_table=data, metadata_table=metadata), MetadataTable.open(spark, control, metadata)
     with pytest.raises(ConflictError, match=r"1 incomplete image of run 1 \(ingest of s\), which has not finished"):
-        repair.delete_halves(problems, table=table, plan=plan)
+        repair.delete_halves(repair.halves(problems, plan=plan), table=table, plan=plan)
     assert [row.id for row in control.execute(f"SELECT id FROM {data}")] == [ids[1]]
     finish_run(control, run)
-    assert repair.delete_halves(problems, table=table, plan=plan).mended == {NO_METADATA: 2}
+    assert repair.delete_halves(repair.halves(problems, plan=plan), table=table, plan=plan).mended == {NO_METADATA: 2}
     assert control.execute(f"SELECT id FROM {data}") == []
 
 

@@ -10,10 +10,12 @@ from tests.support.histories.machine import (
     BrokenError,
     Delete,
     Drop,
+    Featurize,
     Ingest,
     Machine,
     Operation,
     Put,
+    Repair,
     Together,
 )
 
@@ -44,7 +46,10 @@ def history(number: int, *, length: int = 10) -> list[Operation]:
 
 def _alone(numbers: random.Random) -> Alone:
     kill = numbers.randint(0, 12) if numbers.random() < 0.4 else None
-    if numbers.random() < 0.3:
+    kind = numbers.random()
+    if kind < 0.2:
+        return Alone(numbers.choice((Featurize(), Featurize(), Repair(), Repair(), Repair("one"))), kill)
+    if kind < 0.45:
         return Alone(Delete(tuple(sorted(numbers.sample(PATHS, numbers.choice((1, 1, 1, 2)))))), kill)
     flags = tuple(flag for flag in FLAGS if numbers.random() < 0.35)
     continues = numbers.randint(0, 3) if numbers.random() < 0.15 else None

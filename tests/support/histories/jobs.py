@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from etl.cassandra.task_sessions import insert_into
+from etl.deleting.deletion import WRITERS
+from etl.errors import ConflictError
+from etl.features.computing.tasks import FeatureOrder, Image, Value, ValueRows
 from etl.ingest.plan import Tables
 from etl.ingest.writing.preparation import PreparedImage
 from etl.ingest.writing.table_rows import TableRows, TableTarget
@@ -20,14 +23,21 @@ from etl.tables.metadata_table import MetadataTable
 from etl.tables.removal import RECORDED, Removal, Remover
 from etl.tables.runs import is_shared, new_ingest_id, recorded_runs, sequences_by_ingest
 from etl.tables.sequence import Run, finish_run, take_lone_run, take_run
+from etl.verify.comparison import MISSING_BLOB, NO_METADATA
+from etl.verify.plan import VerifyPlan
+from etl.verify.repair import delete_halves
 from schemas import Columns, TableName
+from schemas.feature_sources import Builtin
+from schemas.features import FeatureView
 from schemas.identity import image_id
-from schemas.tables import DELETED, PRUNED, create_history, create_shared, history_of
+from schemas.tables import DELETED, PRUNED, create_feature_values, create_history, create_shared, history_of
 from tests.support.histories.clients import FakeControl, FakeSession, Step
-from tests.support.histories.reading import Reading, State
+from tests.support.histories.reading import Reading, State, state_of
 from tests.support.histories.store import Store
 
 CLASSES = {"a": 0, "b": 1, "c": 2}
+VIEW = FeatureView(name="f", version=1, fields={"f": "int"}, source=Builtin("f"), digest="0" * 64)
+"""A feature: the number in an image's bytes."""
 File = tuple[bytes, str]
 """The bytes of a file and its class."""
 
@@ -60,17 +70,25 @@ class World:
         for statement in self.tables.definitions.values():
             self.store.define(statement)
         self.store.define(create_shared("registry", "k"))
+        self.values = VIEW.table_of(self.tables.metadata)
+        self.store.define(create_feature_values(self.values, VIEW.fields))
 
     @property
     def rows(self) -> dict[uuid.UUID, dict[str, Any]]:
         """The rows of the metadata table by id."""
         return {row["id"]: row for row in self.store.rows("k.metadata")}
 
+    @property
+    def data(self) -> dict[uuid.UUID, bytes | None]:
+        """The bytes of the data table by id; None for a row without an image."""
+        return {row["id"]: row["data"] for row in self.store.rows(str(self.tables.data))}
+
     def read(self) -> Reading:
         """Read the tables."""
         history = history_of(self.tables.metadata)
         there = list(self.store.rows(str(history))) if self.control.columns(history) else []
-        return Reading(self.rows, there, recorded_runs(self.control, self.tables.metadata))
+        values = list(self.store.rows(str(self.values)))
+        return Reading(self.rows, there, recorded_runs(self.control, self.tables.metadata), values)
 
     def opened(self) -> MetadataTable:
         """The metadata table as the driver opens it."""
@@ -221,8 +239,74 @@ async def delete(world: World, ids: Collection[uuid.UUID]) -> None:
     states |= {image: row for image, row in world.rows.items() if image in {*states, *before}}
     await remove(world, states, ids=[*states, *before], run=run, kind=DELETED)
     runs = recorded_runs(world.control, world.tables.metadata)
-    if any(one.sequence > run.sequence and one.kind in ("ingest", "repair") for one in runs):
+    if any(one.sequence > run.sequence and one.kind in WRITERS for one in runs):
         raise RefusedError("a later run")
     if world.rows.keys() & {*states, *before}:
         raise RefusedError("rows are left")
+    finish_run(world.control, run)
+
+
+async def featurize(world: World) -> None:
+    """Compute the values that images lack, as `featurizing.run` does."""
+    reading = world.read()
+    lacking = {image: row for image, row in reading.rows.items() if reading.value(image) is None}
+    await Step()
+    if not lacking:
+        return
+    ingest_id = new_ingest_id()
+    order = FeatureOrder(
+        cluster=world.control.cluster, data=world.tables.data, metadata=world.tables.metadata, columns=Columns(),
+        views=(VIEW,), run=_begin(world, "features", VIEW.title, ingest_id), run_id=ingest_id, timeout=1,
+        counters=world.session,
+    )  # fmt: skip
+    output = await ValueRows.prepare(world.session, order)
+    for image, row in lacking.items():
+        data = world.data.get(image)
+        if data is not None and hashlib.sha256(data).digest() == row["sha256"]:
+            of_image = Image(image.bytes, row["path"], len(data), row["since"], 0, 0, row["sha256"], 1)
+            await output.accept([Value(0, of_image, len(data), [int(data)], "")])
+
+
+async def repair(world: World) -> None:
+    """Delete rows without a counterpart, as `verify.py --repair` does without a source."""
+    removed, data, rows = world.read().removals().keys(), world.data, world.rows
+    halves = [(MISSING_BLOB, image) for image in rows if data.get(image) is None]
+    halves += [
+        (NO_METADATA, image)
+        for image, there in data.items()
+        if image not in rows and (there is not None or image not in removed)
+    ]
+    await Step()
+    if not halves:
+        return
+    plan = VerifyPlan(data_table=world.tables.data, metadata_table=world.tables.metadata, repair=True)
+    try:
+        delete_halves(halves, table=world.opened(), plan=plan)
+    except ConflictError:
+        raise RefusedError("an unfinished run") from None
+    finally:
+        run = recorded_runs(world.control, world.tables.metadata)[0]
+        for kind, image in halves:
+            if kind == MISSING_BLOB and image not in world.rows:
+                world.wanted[image] = (run.sequence, None)
+
+
+async def rewrite(world: World, source: str) -> None:
+    """Write the images of a source that have other rows or bytes again, as `verify.py --repair` does."""
+    reading, data = world.read(), world.data
+    deleted, wrong = reading.deleted(), {}
+    for path, (content, name) in world.sources[source].items():
+        image, digest = id_of(path), hashlib.sha256(content).digest()
+        row = reading.rows.get(image)
+        is_right = row is not None and state_of(row) == (digest, CLASSES[name]) and data.get(image) == content
+        if not is_right and image not in deleted and (row is None or row["source"] == source):
+            wrong[image] = (path, (content, name))
+    await Step()
+    if not wrong:
+        return
+    ingest_id = new_ingest_id()
+    run = _begin(world, "repair", source, ingest_id)
+    world.store.define(create_history(world.tables.metadata))
+    chosen = {image: one for image, one in wrong.items() if image not in world.read().deleted()}
+    await write(world, chosen, source=source, run=run, ingest_id=ingest_id, follows=True, restore=False, retried=0)
     finish_run(world.control, run)

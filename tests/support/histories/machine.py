@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from etl.tables.runs import overlapping, recorded_runs, unfinished
-from tests.support.histories.jobs import CLASSES, RefusedError, World, delete, id_of, ingest
-from tests.support.histories.reading import GONE, State, state_of
+from tests.support.histories.jobs import CLASSES, RefusedError, World, delete, featurize, id_of, ingest, repair, rewrite
+from tests.support.histories.reading import GONE, Reading, State, state_of
 
 PATHS = ("p", "q", "r")
 
@@ -48,10 +48,23 @@ class Delete(NamedTuple):
     paths: tuple[str, ...]
 
 
+class Featurize(NamedTuple):
+    """`jobs.featurize`."""
+
+
+class Repair(NamedTuple):
+    """`jobs.repair`, or `jobs.rewrite` with a source."""
+
+    source: str | None = None
+
+
+Job = Ingest | Delete | Featurize | Repair
+
+
 class Alone(NamedTuple):
     """A job, killed before its write ``kill``."""
 
-    job: Ingest | Delete
+    job: Job
     kill: int | None = None
 
 
@@ -121,7 +134,7 @@ class Machine:
                     self._run([first, second], turns)
 
     def _run(self, jobs: Sequence[Alone], turns: Sequence[int]) -> None:
-        before = self._newest()
+        before, no_bytes = self._newest(), self._without_bytes()
         running = [_Running(self._start(one.job), one.kill) for one in jobs]
         for turn in [*turns, *([0, 1] * 500 if len(jobs) > 1 else [0] * 500)]:
             one = running[turn] if running[turn].outcome is None else running[-1 - turn if len(jobs) > 1 else 0]
@@ -135,16 +148,22 @@ class Machine:
         assert all(one.outcome for one in running), "a job does not end"
         self._note_uncertain(jobs, running)
         self._check_rest()
+        if all(one.outcome != "killed" for one in running) and (lost := self._without_bytes() - no_bytes):
+            raise BrokenError(f"the bytes of {lost} are lost")
         if len(jobs) == 1 and running[0].outcome == "finished":
             self._check_finished(jobs[0].job)
         newest = self._newest()
         if newest > before:
-            self.seen[newest] = self._visible(), frozenset(self.world.uncertain)
+            self.seen[newest] = self._visible(), frozenset(self.world.uncertain | self._without_bytes())
         for one in running:
             if one.sequence is not None and one.sequence < newest:
                 certain = one.passed.keys() - self.world.uncertain
                 self.passed[one.sequence] = {image: one.passed[image] for image in certain}
         self._check_seen()
+
+    def _without_bytes(self) -> set[uuid.UUID]:
+        """The images without bytes. In two keyspaces, a run that removes images and is killed leaves some."""
+        return {image for image in self.world.rows if self.world.data.get(image) is None}
 
     def _note_states(self, running: Sequence[_Running]) -> None:
         now = {image: state_of(row) for image, row in self.world.rows.items() if image not in self.world.deleted}
@@ -163,9 +182,15 @@ class Machine:
             elif len(jobs) > 1:
                 self.world.uncertain |= images
 
-    def _start(self, job: Ingest | Delete) -> Coroutine[Any, Any, None]:
-        if isinstance(job, Delete):
-            return delete(self.world, [id_of(path) for path in job.paths])
+    def _start(self, job: Job) -> Coroutine[Any, Any, None]:
+        match job:
+            case Delete(paths):
+                return delete(self.world, [id_of(path) for path in paths])
+            case Featurize():
+                return featurize(self.world)
+            case Repair(source):
+                return repair(self.world) if source is None else rewrite(self.world, source)
+        assert isinstance(job, Ingest)
         known = [run for run in recorded_runs(self.world.control, self.world.tables.metadata) if run.kind == "ingest"]
         again = None if job.continues is None or not known else known[job.continues % len(known)]
         flags = dict.fromkeys(job.flags, True)
@@ -189,7 +214,7 @@ class Machine:
         """What holds at every moment: an image's row is there only with its bytes."""
         if not self.world.is_one_keyspace:
             return
-        data = {row["id"]: row["data"] for row in self.world.store.rows("k.data")}
+        data = self.world.data
         for image, row in self.world.rows.items():
             if data.get(image) is None or hashlib.sha256(data[image]).digest() != row["sha256"]:
                 raise BrokenError(f"the row of {image} is not that of its bytes")
@@ -202,36 +227,63 @@ class Machine:
             if found != state:
                 raise BrokenError(f"{image} is {found}, and run {sequence} was the last to make it {state}")
         # in two keyspaces, a run that restores images and is killed leaves bytes without a row
-        for row in self.world.store.rows("k.data") if self.world.is_one_keyspace else ():
-            image = row["id"]
-            if row["data"] is not None and image not in rows and image in self.world.deleted.keys() - uncertain:
+        for image, data in self.world.data.items() if self.world.is_one_keyspace else ():
+            if data is not None and image not in rows and image in self.world.deleted.keys() - uncertain:
                 raise BrokenError(f"the bytes of {image} are there, which was deleted")
+        self._check_values(reading)
         read, there = reading.visible(), self._visible()
         for image in (read.keys() | there.keys()) - uncertain:
             if read.get(image) != there.get(image):
                 raise BrokenError(f"{image} of a split is {read.get(image)}. Wanted {there.get(image)}")
 
-    def _check_finished(self, job: Ingest | Delete) -> None:
+    def _check_values(self, reading: Reading) -> None:
+        """Every value is that of the bytes that it is said to be of, and none is of a deleted image."""
+        for row in reading.values:
+            if hashlib.sha256(str(row["f"]).encode()).digest() != row["sha256"]:
+                raise BrokenError(f"the value {row['f']} of {row['id']} is not that of its bytes")
+            image = row["id"]
+            if image in self.world.deleted.keys() - self.world.uncertain and image not in reading.rows:
+                raise BrokenError(f"the value {row['f']} of {image} is there, which was deleted")
+        for image, now in reading.rows.items():
+            value = reading.value(image)
+            if value is not None and hashlib.sha256(str(value["f"]).encode()).digest() != now["sha256"]:
+                raise BrokenError(f"a split has the value {value['f']} of {image}, which has other bytes now")
+
+    def _check_finished(self, job: Job) -> None:
         """What holds after a job that ended without an error."""
-        rows, deleted = self.world.rows, self.world.read().deleted()
-        if isinstance(job, Delete):
-            for image in map(id_of, job.paths):
-                if image in rows or (image in self.world.deleted and image not in deleted):
-                    raise BrokenError(f"{image} is not deleted")
-        elif job.continues is None:
-            files = {id_of(path): file for path, file in self.world.sources[job.source].items()}
-            for image, (data, name) in files.items():
-                if image in self.world.deleted or image in self.world.uncertain:
-                    continue
-                row = rows.get(image)
-                if row is None or row["label"] != CLASSES[name]:
-                    raise BrokenError(f"{image} was ingested, and is {row}")
-                if "resume" not in job.flags and row["sha256"] != hashlib.sha256(data).digest():
-                    raise BrokenError(f"{image} was ingested, and has other bytes")
-            if "prune" in job.flags:
-                left = {image for image, row in rows.items() if row["source"] == job.source} - files.keys()
-                if left:
-                    raise BrokenError(f"{left} were pruned, and are there")
+        match job:
+            case Ingest(continues=None):
+                self._check_ingested(job)
+            case Delete(paths):
+                deleted = self.world.read().deleted()
+                for image in map(id_of, paths):
+                    if image in self.world.rows or (image in self.world.deleted and image not in deleted):
+                        raise BrokenError(f"{image} is not deleted")
+            case Featurize():
+                reading, data = self.world.read(), self.world.data
+                for image, row in reading.rows.items():
+                    is_whole = hashlib.sha256(data.get(image) or b"").digest() == row["sha256"]
+                    if is_whole and reading.value(image) is None:
+                        raise BrokenError(f"{image} has no value")
+            case Repair(None):
+                if half := self._without_bytes():
+                    raise BrokenError(f"{half} are repaired, and have no bytes")
+
+    def _check_ingested(self, job: Ingest) -> None:
+        rows = self.world.rows
+        files = {id_of(path): file for path, file in self.world.sources[job.source].items()}
+        for image, (data, name) in files.items():
+            if image in self.world.deleted or image in self.world.uncertain:
+                continue
+            row = rows.get(image)
+            if row is None or row["label"] != CLASSES[name]:
+                raise BrokenError(f"{image} was ingested, and is {row}")
+            if "resume" not in job.flags and row["sha256"] != hashlib.sha256(data).digest():
+                raise BrokenError(f"{image} was ingested, and has other bytes")
+        if "prune" in job.flags:
+            left = {image for image, row in rows.items() if row["source"] == job.source} - files.keys()
+            if left:
+                raise BrokenError(f"{left} were pruned, and are there")
 
     def _check_seen(self) -> None:
         """Every run that was alone shows the images that it left, or says that their bytes are gone."""

@@ -28,6 +28,7 @@ class Reading:
     rows: Mapping[uuid.UUID, Row]
     history: Sequence[Row]
     runs: Sequence[RecordedRun]
+    values: Sequence[Row] = ()  # of the feature
 
     def of_image(self, image: uuid.UUID) -> list[Row]:
         """The history of an image."""
@@ -71,6 +72,11 @@ class Reading:
             elif image in held and held[image]["sha256"] == row["sha256"]:
                 found[image] = state_of(held[image])
         return found
+
+    def value(self, image: uuid.UUID) -> Row | None:
+        """The value that a split has of an image: the newest one, if it is of the bytes that the image has now."""
+        newest = max((row for row in self.values if row["id"] == image), key=lambda row: row["sequence"], default=None)
+        return newest if newest is not None and newest["sha256"] == self.rows[image]["sha256"] else None
 
     def _since(self, image: uuid.UUID) -> int:
         return (self.rows[image]["since"] or 0) if image in self.rows else 0

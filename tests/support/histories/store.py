@@ -18,6 +18,7 @@ _INSERT = re.compile(
 )
 _UPDATE = re.compile(r"UPDATE (\S+) SET (.*?) WHERE (.*?)(?: IF (.*))?$")
 _DELETE = re.compile(r"DELETE FROM (\S+)( USING TIMESTAMP \?)? WHERE (.*?)( IF EXISTS)?$")
+_TIME = re.compile(r'WRITETIME\("?(\w+)"?\) AS (\w+)')
 _SELECT = re.compile(r"SELECT (.*?) FROM (\S+)(?: WHERE (.*?))?(?: LIMIT (\d+))?$")
 
 
@@ -74,6 +75,7 @@ class Table:
     descending: bool
     rows: dict[tuple[Any, ...], Row] = field(default_factory=dict)
     shared: dict[tuple[Any, ...], Row] = field(default_factory=dict)  # static columns by partition
+    removed: dict[tuple[Any, ...], int] = field(default_factory=dict)  # when partitions were removed
 
     @classmethod
     def parse(cls, body: str, options: str) -> "Table":
@@ -98,6 +100,17 @@ class Table:
                 statics.add(name)
             columns[name] = kind.removesuffix(" PRIMARY KEY").removesuffix(" STATIC")
         return cls(columns, key, partition, statics, "DESC" in options)
+
+    def row(self, key: tuple[Any, ...]) -> Row:
+        """The row of a key, which is added if it is missing."""
+        return self.rows.setdefault(key, Row(removed=self.removed.get(key[: self.partition], -1)))
+
+    def remove(self, key: tuple[Any, ...], *, time: int) -> None:
+        """Remove a row, or a partition."""
+        if len(key) < len(self.key):
+            self.removed[key] = max(time, self.removed.get(key, -1))
+        for one in [one for one in self.rows if one[: len(key)] == key] if len(key) < len(self.key) else [key]:
+            self.row(one).removed = max(time, self.row(one).removed)
 
 
 class Store:
@@ -133,8 +146,7 @@ class Store:
         elif found := _DELETE.match(statement):
             at = values.pop(0) if found[2] else time
             table, where = self.tables[_plain(found[1])], _conditions(found[3], values)
-            row = table.rows.setdefault(tuple(where[name] for name in table.key), Row())
-            row.removed = max(row.removed, at)
+            table.remove(tuple(where[name] for name in table.key if name in where), time=at)
         else:
             raise AssertionError(f"Wanted a write. Found: {statement}")
 
@@ -148,20 +160,27 @@ class Store:
             table.shared.setdefault(partition, Row()).put(one, Cell(time, values[one]))
         if not own and not inserts:
             return
-        row = table.rows.setdefault(tuple(values[one] for one in table.key), Row())
+        row = table.row(tuple(values[one] for one in table.key))
         if inserts and (row.inserted is None or row.inserted.time <= time):
             row.inserted = Cell(time, True, expires)
         for one, value in own.items():
             row.put(one, Cell(time, value, expires if value is not None else None))
 
     def select(self, statement: str, values: Sequence[Any]) -> list[dict[str, Any]]:
-        """Run a SELECT of columns, with equal values of columns as conditions; rows in the order of the key."""
-        found = _SELECT.match(statement)
+        """Run a SELECT of columns, with equal values of columns as conditions; rows in the order of the key. It may
+        ask for the write time of a column alone.
+        """
+        time = _TIME.search(statement)
+        found = _SELECT.match(statement.replace(time[0], time[1]) if time else statement)
         assert found is not None, statement
         name = _plain(found[2])
         where = _conditions(found[3], values) if found[3] else {}
         rows = [row for row in self.rows(name) if all(row.get(one) == value for one, value in where.items())]
         rows = rows[: int(found[4])] if found[4] else rows
+        if time:
+            table = self.tables[name]
+            cells = [table.rows[tuple(row[one] for one in table.key)].cells.get(time[1]) for row in rows]
+            return [{time[2]: None if cell is None or cell.value is None else cell.time} for cell in cells]
         wanted = list(self.tables[name].columns) if found[1] == "*" else _names(found[1])
         return [{one: row[one] for one in wanted} for row in rows]
 

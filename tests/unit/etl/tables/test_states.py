@@ -11,9 +11,11 @@ from etl.ingest.writing.table_rows import ReplacedStates
 from etl.tables.removal import Remover
 from etl.tables.sequence import SPAN
 from tests.support.histories.generate import first_broken, played
-from tests.support.histories.machine import Alone, Delete, Drop, Ingest, Operation, Put, Together
+from tests.support.histories.machine import Alone, Delete, Drop, Featurize, Ingest, Operation, Put, Repair, Together
 
 FILES = (Put("one", "p", "1", "a"), Put("one", "q", "1", "a"))
+# in two keyspaces: the repair comes between the two rows of an image
+HALF_WRITTEN: list[Operation] = [FILES[0], Together(Alone(Ingest("one")), Alone(Repair()), turns=(0, 0, 0, 1, 1))]
 
 
 def test_random_histories_break_nothing() -> None:
@@ -61,6 +63,12 @@ FOUND: dict[str, list[Operation]] = {
         Drop("one", "p"),
         Together(Alone(Ingest("one", ("prune",))), Alone(Ingest("one", ("restore",))), turns=(0, 0, 1, 1)),
     ],
+    "a value that is written while its image is deleted is gone, or the deletion says so": [
+        *FILES,
+        Alone(Ingest("one")),
+        Together(Alone(Featurize()), Alone(Delete(("p",))), turns=(1, 1, 0, 0, *(1,) * 20)),
+    ],
+    "a repair leaves what a running ingest has half written": HALF_WRITTEN,
 }
 
 
@@ -97,6 +105,14 @@ FAULTS: dict[str, tuple[str, Any]] = {
         "etl.tables.sequence.Run.last_clock", property(lambda self: self.clock - 2 * SPAN)),
     "a removal leaves the bytes": (
         "etl.tables.removal.Remover.remove", _keeps_the_bytes),
+    "values are written later than a deletion": (
+        "etl.tables.sequence.Run.task_clock", property(lambda self: self.last_clock + 9 * SPAN)),
+    "a removal leaves values": (
+        "etl.tables.removal.value_tables", lambda control, metadata: ()),
+    "a deletion does not look for values that are written meanwhile": (
+        "tests.support.histories.jobs.WRITERS", ("ingest", "repair")),
+    "a value counts for other bytes": (
+        "tests.support.histories.reading.Reading.value", lambda self, image: next(iter(self.values), None)),
     "runs do not record what ran at the same time": (
         "tests.support.histories.machine.overlapping", lambda *_, until: []),
 }  # fmt: skip
@@ -107,3 +123,8 @@ FAULTS: dict[str, tuple[str, Any]] = {
 def test_a_planted_fault_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(*FAULTS[name])
     assert first_broken(range(10_000)) is not None
+
+
+def test_a_repair_that_ignores_running_ingests_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("etl.verify.repair.unfinished", lambda runs: [])
+    assert played(HALF_WRITTEN, is_one_keyspace=False) is not None
