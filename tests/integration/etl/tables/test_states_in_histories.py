@@ -1,0 +1,186 @@
+"""The jobs of random histories, run on a real node: tables are as those of the machine that plays many more of them."""
+
+import hashlib
+import shutil
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from etl.cassandra.control import Control
+from etl.deleting import deletion
+from etl.deleting.plan import DeletePlan
+from etl.errors import EtlError
+from etl.ingest import ingestion
+from etl.ingest.plan import IngestPlan
+from etl.sources.plan import SourcePlan
+from etl.tables.runs import RecordedRun, recorded_runs
+from etl.verify import verification
+from etl.verify.plan import VerifyPlan
+from schemas import TableName, image_id
+from tests.support.features import featurize, tables_of
+from tests.support.histories.generate import history
+from tests.support.histories.jobs import World, id_of
+from tests.support.histories.machine import (
+    PATHS,
+    Alone,
+    Delete,
+    Drop,
+    Featurize,
+    Ingest,
+    Job,
+    Machine,
+    Operation,
+    Put,
+    Repair,
+    Together,
+)
+from tests.support.trees import picture
+
+CONTENTS = "123"
+
+
+class RealTables:
+    """The tables of a history, and the folders of its sources."""
+
+    def __init__(self, spark: SparkSession, control: Control, *, keyspace: str, folder: Path) -> None:
+        self.spark, self.control, self.keyspace, self.folder = spark, control, keyspace, folder
+        self.tables = tables_of(keyspace)
+        self.metadata: TableName = self.tables["metadata_table"]
+        self.ids = {image_id(keyspace, b"", f"{path}.png".encode()): path for path in PATHS}
+
+    def fill(self, sources: dict[str, dict[str, tuple[bytes, str]]]) -> None:
+        """Write the files and the labels of sources."""
+        for source, files in sources.items():
+            shutil.rmtree(self.folder / source, ignore_errors=True)
+            (self.folder / source).mkdir()
+            for path, (content, _) in files.items():
+                (self.folder / source / f"{path}.png").write_bytes(picture(int(content)))
+            lines = ["path,label", *(f"{path}.png,{name}" for path, (_, name) in files.items())]
+            (self.folder / f"{source}.csv").write_text("\n".join(lines) + "\n")
+
+    def run(self, job: Job) -> None:
+        """Run a job; one that is refused changes nothing more."""
+        try:
+            match job:
+                case Ingest():
+                    self._ingest(job)
+                case Delete(paths):
+                    self._delete(paths)
+                case Featurize():
+                    featurize(self.spark, self.keyspace, "size")
+                case Repair(source):
+                    ingest = None if source is None else self._plan(source)
+                    verification.run(self.spark, plan=VerifyPlan(**self.tables, repair=True, ingest=ingest))
+        except EtlError as error:
+            print("refused:", error)
+
+    def _plan(self, source: str) -> IngestPlan:
+        read = SourcePlan(address=str(self.folder / source), labels=str(self.folder / f"{source}.csv"))
+        return IngestPlan(source=read, **self.tables)
+
+    def _ingest(self, job: Ingest) -> None:
+        names = {"resume": "resume", "overwrite": "overwrite", "prune": "prune", "restore": "restore_deleted"}
+        flags: dict[str, Any] = {names[flag]: True for flag in job.flags}
+        known = [run for run in recorded_runs(self.control, self.metadata) if run.kind == "ingest"]
+        source = job.source
+        if job.continues is not None and known:
+            again = known[job.continues % len(known)]
+            source, flags["ingest_id"] = Path(again.source).name, again.ingest_id
+        ingestion.run(self.spark, plan=replace(self._plan(source), **flags))
+
+    def _delete(self, paths: tuple[str, ...]) -> None:
+        ids = tuple(image for image, path in self.ids.items() if path in paths)
+        deletion.run(self.spark, plan=DeletePlan(**self.tables, ids=ids, reason="a request"))
+
+    def state(self) -> dict[str, list[tuple[Any, ...]]]:
+        """What the tables hold, with paths and contents for ids and digests."""
+        digests = {hashlib.sha256(picture(int(content))).digest(): content for content in CONTENTS}
+        return _state(self._rows, paths=self.ids, digests=digests, runs=recorded_runs(self.control, self.metadata))
+
+    def _rows(self, table: str) -> list[dict[str, Any]]:
+        name = TableName(self.keyspace, table)
+        if self.control.columns(name) is None:
+            return []
+        return [row._asdict() for row in self.control.execute(f"SELECT * FROM {name.quoted}")]
+
+
+def _state(
+    rows_of: Callable[[str], Iterable[Mapping[str, Any]]],
+    *,
+    paths: Mapping[uuid.UUID, str],
+    digests: Mapping[bytes, str],
+    runs: Sequence[RecordedRun],
+) -> dict[str, list[tuple[Any, ...]]]:
+    """What tables hold: the rows of each, and the runs."""
+
+    def image(row: Mapping[str, Any]) -> tuple[str, str | None]:
+        return paths[row["id"]], digests[bytes(row["sha256"])]
+
+    metadata, history = list(rows_of("metadata")), rows_of("metadata_history")
+    ingests = {run.ingest_id: run.sequence for run in reversed(runs)}
+    values = [row for view in ("size_v1", "f_v1") for row in rows_of(f"metadata_{view}")]
+    found = {
+        "images": [(*image(row), row["or_label"], row["since"], ingests[row["ingest_id"]]) for row in metadata],
+        "data": [(paths[row["id"]], digests.get(_digest(row["data"]))) for row in rows_of("data")],
+        "history": [(*image(row), row["or_label"], row["kind"], row["since"], row["until"]) for row in history],
+        "values": [(*image(row), row["sequence"]) for row in values],
+        "runs": [(run.sequence, run.kind, run.state) for run in runs],
+    }
+    return {name: sorted(rows, key=repr) for name, rows in found.items()}
+
+
+def _digest(data: bytes | None) -> bytes:
+    return hashlib.sha256(data or b"").digest()
+
+
+def machine_state(world: World) -> dict[str, list[tuple[Any, ...]]]:
+    def rows_of(table: str) -> Iterable[Mapping[str, Any]]:
+        return world.store.rows(f"k.{table}") if f"k.{table}" in world.store.tables else ()
+
+    digests = {hashlib.sha256(content.encode()).digest(): content for content in CONTENTS}
+    runs = recorded_runs(world.control, world.tables.metadata)
+    return _state(rows_of, paths={id_of(path): path for path in PATHS}, digests=digests, runs=runs)
+
+
+def sequential(number: int) -> list[Operation]:
+    """A history without kills and with one job at a time, which begins with an ingest, and whose ingests have images."""
+    found: list[Operation] = []
+    has_tables = False
+    sources: dict[str, set[str]] = {"one": set(), "two": set()}
+    for operation in history(number):
+        match operation:
+            case Put(source, path):
+                sources[source].add(path)
+            case Drop(source, path):
+                sources[source].discard(path)
+        jobs = [operation.first, operation.second] if isinstance(operation, Together) else [operation]
+        for one in jobs:
+            if not isinstance(one, Alone):
+                found.append(one)
+                continue
+            source = getattr(one.job, "source", None)
+            has_images = source is None or bool(sources[source])
+            if has_images and (has_tables or isinstance(one.job, Ingest)):
+                found.append(one._replace(kill=None))
+                has_tables = True
+    return found
+
+
+@pytest.mark.parametrize("number", [10, 19])
+def test_tables_are_as_those_of_the_machine(
+    spark: SparkSession, control: Control, keyspace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    for module in ("etl.ingest.stale_rows", "etl.deleting.deletion"):
+        monkeypatch.setattr(f"{module}.UNCONFIRMED_SHARE", 1)
+    machine, real = Machine(World()), RealTables(spark, control, keyspace=keyspace, folder=tmp_path)
+    for operation in sequential(number):
+        machine.play([operation])
+        if isinstance(operation, Alone):
+            real.fill(machine.world.sources)
+            real.run(operation.job)
+            assert real.state() == machine_state(machine.world), operation
