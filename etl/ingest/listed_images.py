@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from etl.cassandra.control import Control
 from etl.errors import SourceError
-from etl.frames import kept, pictures_in_rows
+from etl.frames import joined_by_id, kept, pictures_in_rows
 from etl.ingest.plan import IngestPlan
 from etl.secrets import secrets_on_executors
 from etl.sources.entries import NO_CLASS_FOLDERS, Listing, text
@@ -130,8 +130,7 @@ class ListedImages:
             return self.entries if done is None else self.entries.join(done.select("id"), on="id", how="left_anti")
         if done is None:
             return self.listing.entries
-        # bytes are not shuffled
-        return self.listing.entries.join(F.broadcast(done.select("id")), on="id", how="left_anti")
+        return joined_by_id(self.listing.entries, done.select("id"), how="left_anti")
 
 
 def _with_classes(

@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from etl.batches import arrow_schema, batch_of, bounded, rows_of
+from etl.frames import joined_by_id
 from etl.ingest.listed_images import ListedImages
 from etl.ingest.plan import IngestPlan
 from etl.ingest.writing.image_rows import image_row, label_of
@@ -55,8 +55,8 @@ class Expectation:
         """The rows of `EXPECTED` of all images of a source, or of those with these ids."""
         listing, counts = images.listing, images.counts
         entries = images.entries if self.preparation is None else images.without(None)
-        if only is not None:  # bytes are not shuffled
-            entries = entries.join(F.broadcast(only), on="id", how="left_semi")
+        if only is not None:
+            entries = joined_by_id(entries, only, how="left_semi")
         cores = entries.sparkSession.sparkContext.defaultParallelism
         tasks = task_count(rows=counts.files, size=counts.bytes, cores=cores)
         parts = distributed(entries, tasks=tasks, access=listing.access)

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from etl.batches import arrow_schema, batch_of, rows_of
 from etl.cassandra.tables import uuid_bytes
+from etl.frames import joined_by_id
 from etl.ingest.writing.image_rows import METADATA_COLUMNS, ImageRow
 from etl.tables.metadata_table import full_path
 from etl.verify.comparison import FOREIGN, NO_METADATA, Expected, Rules, Stored, problems_of
@@ -175,8 +176,6 @@ def to_rewrite(entries: DataFrame, /, *, problems: DataFrame, metadata: DataFram
     wanted = problems.where("is_rewritable").select("id").distinct()
     groups = metadata.where(F.col("group_id").isNotNull()).select("id", F.col("group_id").alias("known_group"))
     wanted = wanted.join(groups, on="id", how="left")
-    if "data" in entries.columns:  # avoid a shuffle of rows that contain images
-        wanted = F.broadcast(wanted)
     group = F.col("group_id" if has_groups else "known_group").alias("group_id")
-    chosen = entries.where(F.col("reason").isNull()).join(wanted, on="id", how="inner")
+    chosen = joined_by_id(entries.where(F.col("reason").isNull()), wanted, how="inner")
     return chosen.select(*(group if name == "group_id" else F.col(name) for name in entries.columns))

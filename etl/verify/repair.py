@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from etl.cassandra.control import Control
 from etl.errors import ConflictError, EtlError
-from etl.frames import kept
+from etl.frames import joined_by_id, kept
 from etl.ingest.destination import find_destination
 from etl.ingest.listed_images import ListedImages
 from etl.ingest.plan import IngestPlan
@@ -117,7 +117,7 @@ def still_rejected(suspects: DataFrame, *, plan: IngestPlan, listing: Listing) -
     )
     seen = suspects.where(~F.col("by_server")).drop("by_server")
     if listing.has_data:
-        seen = listing.entries.join(F.broadcast(seen.select("id")), on="id", how="left_semi")
+        seen = joined_by_id(listing.entries, seen.select("id"), how="left_semi")
     outcomes = write(seen, order=order, tasks=seen.sparkSession.sparkContext.defaultParallelism, access=listing.access)
     return outcomes.where(F.col("stage") != WRITTEN).select("id").union(suspects.where("by_server").select("id"))
 

@@ -1,6 +1,7 @@
 """A target folder before and after an ingest: the image options of its files, and the list of rejected files."""
 
 import json
+from itertools import chain
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -10,7 +11,7 @@ from etl.ingest.plan import IngestPlan
 from etl.ingest.writing.folder_rows import REJECTED, files_there, folder_target
 from etl.ingest.writing.outcomes import THERE, WRITTEN
 from etl.secrets import driver_storage
-from etl.spreadsheets import csv_text
+from etl.spreadsheets import csv_pieces
 from formats.image_names import OPTIONS_RECORD
 from formats.stores.storage import Storage
 
@@ -73,12 +74,16 @@ def _options(storage: Storage) -> list[str]:
 
 
 def publish_rejected(outcomes: DataFrame, *, plan: IngestPlan) -> None:
-    """Write the list of rejected files into the target folder. Removes an older list."""
+    """Write the list of rejected files into the target folder, a part at a time. Replaces or removes an older list."""
     storage = driver_storage(outcomes.sparkSession, str(plan.target))
     rejected = outcomes.where(~F.col("stage").isin(WRITTEN, THERE)).select(
         "or_split", "path", "stage", "reason", "bytes"
     )
-    rows = list(rejected.orderBy("or_split", "path").toLocalIterator())
-    storage.remove(REJECTED)
-    if rows:
-        storage.publish_text(REJECTED, csv_text(rejected.columns, rows))
+    rows = rejected.orderBy("or_split", "path").toLocalIterator()
+    first = next(rows, None)
+    if first is None:
+        storage.remove(REJECTED)
+        return
+    with storage.create(REJECTED) as write:
+        for piece in csv_pieces(rejected.columns, chain([first], rows)):
+            write(piece.encode())

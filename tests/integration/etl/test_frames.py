@@ -1,10 +1,13 @@
-"""DataFrames that are persisted while a job runs."""
+"""DataFrames that are persisted while a job runs, and joins of rows with bytes."""
 
 from contextlib import ExitStack
 
+import pytest
 from pyspark.sql import SparkSession
 
-from etl.frames import kept
+from etl import frames
+from etl.frames import joined_by_id, kept
+from tests.support.spark_rows import rows_of
 
 
 def test_a_persisted_frame_of_another_one_is_not_planned_adaptively(spark: SparkSession) -> None:
@@ -18,3 +21,13 @@ def test_a_persisted_frame_of_another_one_is_not_planned_adaptively(spark: Spark
         assert second.collect()[0][1] == 100
     assert spark.sparkContext._jsc.sc().conf().get("spark.locality.wait") == "0"  # such tasks could wait forever, too
     assert spark.conf.get("spark.sql.adaptive.enabled") == "true"
+
+
+def test_too_many_ids_are_not_sent_to_all_executors(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = rows_of(spark, [(1, "a"), (2, "b"), (3, "c")], "id INT, data STRING")
+    ids = rows_of(spark, [(1,), (3,)], "id INT")
+    for most, is_sent in ((2, True), (1, False)):
+        monkeypatch.setattr(frames, "MOST_BROADCAST", most)
+        joined = joined_by_id(rows, ids, how="left_anti")
+        assert [tuple(row) for row in joined.collect()] == [(2, "b")]
+        assert ("ResolvedHint" in joined._jdf.queryExecution().analyzed().toString()) == is_sent

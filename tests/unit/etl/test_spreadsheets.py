@@ -6,7 +6,7 @@ import io
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etl.spreadsheets import csv_text
+from etl.spreadsheets import csv_pieces, csv_text
 
 
 def test_texts_that_would_be_formulas_begin_with_an_apostrophe() -> None:
@@ -32,6 +32,14 @@ def test_nothing_else_of_a_text_changes(rows: list[tuple[str, int]]) -> None:
     for (text, number), (cell, digits) in zip(rows, found[1:], strict=True):
         assert (cell.replace("'", ""), int(digits)) == (text.replace("'", ""), number)
         assert cell[:1] not in {*"=+-@\t\r\n"} or not cell
+
+
+def test_a_long_table_is_made_in_pieces_with_all_rows() -> None:
+    rows = [(str(number) * 1000,) for number in range(5000)]
+    pieces = list(csv_pieces(["text"], rows))
+    assert len(pieces) == 3
+    assert all(len(piece) >= 8 << 20 for piece in pieces[:-1])
+    assert _read("".join(pieces)) == [["text"], *map(list, rows)]
 
 
 def _read(text: str) -> list[list[str]]:

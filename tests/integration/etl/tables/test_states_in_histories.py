@@ -148,7 +148,7 @@ def machine_state(world: World) -> dict[str, list[tuple[Any, ...]]]:
 
 
 def sequential(number: int) -> list[Operation]:
-    """A history without kills and with one job at a time, which begins with an ingest, and whose ingests have images."""
+    """A history without kills, with one job at a time. It begins with an ingest, and ingests have images."""
     found: list[Operation] = []
     has_tables = False
     sources: dict[str, set[str]] = {"one": set(), "two": set()}
