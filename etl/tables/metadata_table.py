@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -37,6 +38,9 @@ _KINDS = {
     "at": "timestamp",
 }
 """The Spark types of columns of a metadata table, by their usual names, and of its history."""
+# A killed run stays unfinished forever, also once its deletion was completed. For so many images, it is faster to look
+# for their rows than to read the whole table each time.
+_LOOKED_UP = 100_000
 STATE = ("label", "labels", "or_label", "or_split", "path", "bytes", "sha256", "source", "ingest_id", "since")
 """The columns of a row that say what an image is."""
 
@@ -150,10 +154,26 @@ class MetadataTable:
         return self._deleted(removals, how="left")
 
     def half_deleted(self) -> DataFrame | None:
-        """The ids (16 bytes) of deleted images that are still there; None if all runs that delete have finished."""
-        begun = any(run.kind == "delete" and run.state == STARTED for run in self.runs)
-        removals = self.removals() if begun else None
+        """The ids (16 bytes) of deleted images that are still there; None if there are none, or all runs that delete
+        have finished. Runs Spark.
+        """
+        begun = [run.sequence for run in self.runs if run.kind == "delete" and run.state == STARTED]
+        if self.history is None or not begun:
+            return None
+        recorded = (
+            self.replaced().where((F.col("kind") == DELETED) & F.col("until").isin(begun)).select("id").distinct()
+        )
+        found = recorded.limit(_LOOKED_UP + 1).collect()
+        if len(found) <= _LOOKED_UP and not self._has_some([UUID(row.id) for row in found]):
+            return None
+        removals = self.removals()
         return None if removals is None else self._deleted(removals, how="inner")
+
+    def _has_some(self, images: Sequence[UUID]) -> bool:
+        """Whether some of these images have rows."""
+        query = f'SELECT "{self.columns.id}" FROM {self.name.quoted} WHERE "{self.columns.id}" = ?'
+        with Control.from_spark(self.spark) as control:  # the one that opened the table may be closed
+            return any(control.execute_all(query, [(image,) for image in images]))
 
     def without_half_deleted(self, rows: DataFrame, /) -> tuple[DataFrame, tuple[str, ...]]:
         """The rows of images that are not half deleted, and a warning if there are others. Runs Spark."""

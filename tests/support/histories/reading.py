@@ -7,6 +7,7 @@ from typing import Any
 
 from etl.tables.runs import STARTED, RecordedRun
 from etl.tables.states import is_deleted, last_removal, state_at
+from schemas.tables import DELETED
 
 GONE = "gone"
 """What `Reading.as_of` says of an image that existed then, but whose bytes do not exist any more."""
@@ -50,8 +51,9 @@ class Reading:
 
     def half_deleted(self) -> set[uuid.UUID]:
         """`MetadataTable.half_deleted`."""
-        begun = any(run.kind == "delete" and run.state == STARTED for run in self.runs)
-        return self.deleted() & self.rows.keys() if begun else set()
+        begun = {run.sequence for run in self.runs if run.kind == "delete" and run.state == STARTED}
+        recorded = {row["id"] for row in self.history if row["kind"] == DELETED and row["until"] in begun}
+        return self.deleted() & self.rows.keys() if recorded & self.rows.keys() else set()
 
     def visible(self) -> dict[uuid.UUID, State]:
         """The images of a split."""
