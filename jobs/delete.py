@@ -1,9 +1,10 @@
 """Delete images from the tables: "remove this person's pictures".
 
-Removes the images, their metadata, and their feature values and labels in all versions. A record of each image stays in
-the table METADATA_NAME_history: id, label, SHA-256, source, the reason and the time, but no path. Splits keep the ids,
-and hashes of the names of groups. Training with on_missing="skip" leaves deleted images out, and all ranks keep the
-same number of batches. An ingest of the same files leaves them out, too; see ingest.py --restore-deleted.
+Removes the images, their metadata, their feature values and labels in all versions, and their rows in the table
+quarantine. A record of each image stays in the table METADATA_NAME_history: id, label, class, SHA-256, source, the
+reason and the time, but no path. Splits keep the ids, and hashes of the names of groups. Training with
+on_missing="skip" leaves deleted images out, and all ranks keep the same number of batches. An ingest of the same files
+leaves them out, too; see ingest.py --restore-deleted.
 
 examples:
   spark-submit jobs/delete.py -d ks.data -m ks.metadata --where "path LIKE 'anna/%'" --reason "request 17" --plan
@@ -14,7 +15,8 @@ examples:
 Show first what would be deleted, with --plan. You must confirm the number of images with --count if it exceeds 1 % of
 the table. Images in a split that is pinned in the registry, or named with --split, are not deleted without --force.
 
-Shards, dataset versions and other files keep copies: make them again. If the job is interrupted, run it again.
+Shards, dataset versions and other files keep copies; the report lists them, with what to do. If the job is interrupted,
+run it again.
 """
 
 import argparse
@@ -64,7 +66,7 @@ def parser() -> command_line.Parser:
         help="a split that must not lose images, besides those that are pinned; repeatable")  # fmt: skip
     add("--force", action="store_true", help="delete images also if such a split has them")
     add("--cache", dest="caches", action="append", default=[], metavar="FOLDER",
-        help="remove the images from this metadata cache of split.py, too; repeatable")  # fmt: skip
+        help="remove all deleted images from this metadata cache of split.py, too; repeatable")  # fmt: skip
     options.add_column_options(add)
     add("--json", action="store_true", help="print the report as JSON")
     return made

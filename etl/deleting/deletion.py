@@ -11,8 +11,9 @@ from pyspark.sql import functions as F
 from etl.cassandra.control import Control, check_columns
 from etl.columns import column, exact_names
 from etl.deleting.choosing import Chosen, choose
-from etl.deleting.holders import Holder, check_holders, find_holders, find_models
+from etl.deleting.holders import OUTSIDE, Holder, check_holders, find_holders, find_models, find_shards
 from etl.deleting.plan import DeletePlan
+from etl.deleting.quarantined import forget_quarantined
 from etl.errors import ConflictError, EtlError, SourceError, TableError
 from etl.frames import kept
 from etl.ingest.stale_rows import UNCONFIRMED_SHARE
@@ -51,9 +52,12 @@ class DeleteReport:
     protected: list[str]  # the splits among these that need ``--force``
     # The images by registered model and use, such as ``model.pt@v1 (training)``; None if its split cannot be read.
     models: dict[str, int | None]
+    # The images by registered shard set; None if its split cannot be read, or it was made from a whole table.
+    shards: dict[str, int | None]
     caches: dict[str, int]  # the images that were removed from each metadata cache
     confirm: int | None  # the number for ``--count``, if it must be confirmed
     history: str  # the table that has a record of each image
+    outside: dict[str, str]  # where else copies can be, and what to do about them
     sequence: int | None  # of the run, among the table's runs; None if nothing was deleted
     seconds: float = field(compare=False)
 
@@ -67,10 +71,14 @@ class DeleteReport:
         for name, images in self.models.items():
             number = "its split cannot be read" if images is None else f"has seen {counted(images, 'image')}"
             lines.append(f"model {name}: {number}")
+        for name, images in self.shards.items():
+            number = "may have images" if images is None else f"{counted(images, 'image')}"
+            lines.append(f"shards {name}: {number}; remove them, or make them again")
         lines += [f"{address}: {counted(images, 'image')} removed from this cache" for address, images in
                   self.caches.items()]  # fmt: skip
         if self.values:
             lines.append(f"values in {', '.join(self.values)}")
+        lines += [f"not removed: {place} ({what})" for place, what in self.outside.items()]
         before = f"; {self.before:,} were deleted before" if self.before else ""
         size = f"{self.images:,} of {counted(self.of, 'image')} ({self.bytes / 1e6:,.1f} MB)"
         if is_done:
@@ -93,10 +101,12 @@ def run(spark: SparkSession, *, plan: DeletePlan) -> DeleteReport:
         table, report = found.table, found.report
         check_holders(found.holders, plan=plan)
         check_count(report.images if found.unrecorded else 0, of=report.of, plan=plan)
-        caches = {address: _clean_cache(spark, address, ids=found.ids, plan=plan) for address in plan.caches}
+        gone = _all_deleted(found)
+        caches = {address: _clean_cache(spark, address, ids=gone, plan=plan) for address in plan.caches}
         run = take_lone_run(table, kind="delete", dataset=table.dataset)
         log.info("this is %s", run)
         removal = Removal.begin(table, data=plan.data_table, run=run)
+        forget_quarantined(table, found.ids, run=run)
         remove_images(
             found.ids,
             count=report.images + report.before,
@@ -109,6 +119,12 @@ def run(spark: SparkSession, *, plan: DeletePlan) -> DeleteReport:
         finish_run(table.control, run)
         seconds = round(time.monotonic() - started, 3)
         return replace(report, caches=caches, sequence=run.sequence, seconds=seconds)
+
+
+def _all_deleted(found: "_Found") -> DataFrame:
+    """The ids of the images, and of all that were deleted before: a cache may have been left out then."""
+    before = found.table.deleted()
+    return found.ids if before is None else found.ids.unionByName(before).distinct()
 
 
 def _states_now(found: "_Found") -> DataFrame:
@@ -171,9 +187,11 @@ def _survey(spark: SparkSession, *, plan: DeletePlan, stack: ExitStack) -> _Foun
         splits={holder.address: holder.images for holder in holders},
         protected=[] if plan.force else [holder.address for holder in holders if holder.is_protected],
         models=find_models(spark, control, ids, plan=plan),
+        shards=find_shards(spark, control, ids, plan=plan),
         caches={},
         confirm=images if unrecorded and needs_confirmation(images, of=of) else None,
         history=str(history_of(plan.metadata_table)),
+        outside=OUTSIDE,
         sequence=None,
         seconds=round(time.monotonic() - started, 3),
     )

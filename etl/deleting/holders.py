@@ -1,4 +1,6 @@
-"""Splits and models that have images which are to be deleted: registered ones, and splits that the user names."""
+"""What holds images that are to be deleted, besides their tables: registered splits, shards and models, splits that the
+user names, and what only the user knows.
+"""
 
 import json
 import os
@@ -22,6 +24,20 @@ from formats import open_split
 from formats.errors import FormatsError
 from schemas import SchemaError
 
+OUTSIDE = {
+    "the files of the source": "an ingest leaves them out, but they stay there",
+    "metadata caches": "name them with --cache, or make them again with split.py --metadata-ofn --overwrite",
+    "features as Parquet": "write them again with featurize.py --offline --overwrite",
+    "splits": "ids, labels and stored features stay in them; make them again with split.py --overwrite",
+    "opened splits, on each host of a training": "remove $IMAGESTRATA_CACHE, by default ~/.cache/imagestrata/splits",
+    "shards, row lists, target folders and dataset versions": "remove them, or make them again",
+    "checkpoints": "models have seen the images; train again without them if that matters",
+    "snapshots and backups of Cassandra": "remove them: nodetool clearsnapshot",
+    "Cassandra's commit logs and SSTables": "the bytes go with a later compaction; to drop them now, run nodetool "
+    "flush and nodetool garbagecollect on each node",
+    "logs and options of jobs": "they have paths if you wrote conditions or pins with paths, or listed stale rows",
+}
+"""Where copies of images can be that `delete.py` does not remove, and what to do about them."""
 PINNED = "pinned"
 """The tag of registered splits that must not lose images: ``pinned=true``."""
 _UNREADABLE = (EtlError, FormatsError, SchemaError, OSError, TypeError, PySparkException, Py4JJavaError)
@@ -92,6 +108,25 @@ def find_models(spark: SparkSession, control: Control, ids: DataFrame, *, plan: 
                 count = _count_held(_parts(spark, address)[1][print_], ids)
             if count != 0:
                 found[f"{entry.title} ({use})"] = count
+    return found
+
+
+def find_shards(spark: SparkSession, control: Control, ids: DataFrame, *, plan: DeletePlan) -> dict[str, int | None]:
+    """The number of images of these ids (16 bytes; persisted) by registered shard set, from the split that it was made
+    from; None if that cannot be read, or the set was made from a whole table. Runs Spark.
+    """
+    keyspace = plan.metadata_table.keyspace
+    found: dict[str, int | None] = {}
+    for entry in registry.entries(control, keyspace=keyspace, kind=registry.SHARD_SET):
+        document = json.loads(entry.document)
+        if document["metadata_table"] not in (None, str(plan.metadata_table)):
+            continue
+        count = None
+        if document["split"] is not None:
+            with suppress(*_UNREADABLE, LookupError):
+                count = _count_held(_parts(spark, document["split"])[1][document["source_fingerprint"]], ids)
+        if count != 0:
+            found[entry.title] = count
     return found
 
 

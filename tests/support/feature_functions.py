@@ -84,3 +84,15 @@ def pools(image: bytes) -> int:
 def texts(image: bytes) -> str:
     """A text for an image of one byte, one that is no text for two, and a long one for more."""
     return "a" if len(image) == 1 else "caf\udce9" if len(image) == 2 else "a" * (1 << 21)
+
+
+def signature(image: bytes) -> bytes:
+    """A part of the file itself."""
+    return image[200:232]
+
+
+def fussy(image: np.ndarray) -> float:
+    """Fails on pictures of an odd width."""
+    if image.shape[1] % 2:
+        raise ValueError("an odd width")
+    return float(image.mean())

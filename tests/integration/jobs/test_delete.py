@@ -67,3 +67,19 @@ def test_images_of_an_interrupted_deletion_are_restored_for_ingests_and_for_spli
     split = splitting.run(spark, plan=SplitPlan(**tables, out=str(tmp_path / "split"), ratios=(1,)))
     assert (split.rows, [one for one in split.warnings if "deleted" in one]) == ([6], [])
     assert {row.kind for row in control.execute(f"SELECT kind FROM {keyspace}.metadata_history")} == {"deleted"}
+
+
+def test_a_cache_that_an_earlier_deletion_did_not_name_loses_its_images_too(
+    spark: SparkSession, keyspace: str, tmp_path: Path
+) -> None:
+    tables, cache = tables_of(keyspace), str(tmp_path / "cache")
+    tree = plant(tmp_path / "tree", {f"{number % 2}/{number}.png": texture(number) for number in range(6)})
+    ingest_job.run(spark, plan=IngestPlan(source=SourcePlan(address=str(tree)), **tables))
+    splitting.run(spark, plan=SplitPlan(**tables, out=str(tmp_path / "split"), ratios=(1,), metadata_out=cache))
+    job.run(spark, plan=DeletePlan(**tables, where="path = '0/0.png'", reason="request 17", count=1))
+    report = job.run(
+        spark, plan=DeletePlan(**tables, where="path = '0/2.png'", reason="request 18", count=1, caches=(cache,))
+    )
+    assert report.caches == {cache: 2}
+    left = spark.read.parquet(f"{cache}/rows")
+    assert {row.path for row in left.collect()} == {"0/4.png", "1/1.png", "1/3.png", "1/5.png"}

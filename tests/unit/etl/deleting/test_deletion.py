@@ -14,8 +14,8 @@ TABLES = (TableName("ks", "data"), TableName("ks", "metadata"))
 WOULD = DeleteReport(
     data_table="ks.data", metadata_table="ks.metadata", images=3, of=100, bytes=2_500_000, sources={"file:/data": 3},
     before=1, values=["ks.metadata_phash_v2"], splits={"splits/x": 3, "splits/y": None}, caches={}, confirm=3,
-    models={"m.pt@v1 (training)": 2}, protected=["splits/x"],
-    history="ks.metadata_history", sequence=None, seconds=1.0,
+    models={"m.pt@v1 (training)": 2}, shards={"shards/x@v1": 2, "shards/y@v1": None}, protected=["splits/x"],
+    history="ks.metadata_history", outside={"backups": "remove them"}, sequence=None, seconds=1.0,
 )  # fmt: skip
 
 
@@ -39,7 +39,10 @@ def test_a_plan_says_what_would_be_deleted_and_how_to_confirm_it() -> None:
         "splits/x: 3 images; it is pinned or named by --split, so --force is needed",
         "splits/y: cannot be read",
         "model m.pt@v1 (training): has seen 2 images",
+        "shards shards/x@v1: 2 images; remove them, or make them again",
+        "shards shards/y@v1: may have images; remove them, or make them again",
         "values in ks.metadata_phash_v2",
+        "not removed: backups (remove them)",
         "would delete 3 of 100 images (2.5 MB) of ks.metadata and ks.data; 1 were deleted before; nothing was deleted; "
         "to delete them, add --count 3",
     ]
@@ -48,7 +51,7 @@ def test_a_plan_says_what_would_be_deleted_and_how_to_confirm_it() -> None:
 def test_a_report_says_what_was_deleted_and_from_which_splits() -> None:
     lines = str(replace(WOULD, sequence=7, caches={"cache": 1}, before=0, confirm=None)).splitlines()
     assert lines[1] == "splits/x: 3 images deleted"
-    assert lines[4] == "cache: 1 image removed from this cache"
+    assert lines[6] == "cache: 1 image removed from this cache"
     assert lines[-1] == (
         "deleted 3 of 100 images (2.5 MB) from ks.metadata and ks.data in 1.0 s; run 7; recorded in ks.metadata_history"
     )
