@@ -86,7 +86,7 @@ def parser() -> Parser:
     options.add_column_options(add)
     add = made.add_argument_group("how to run").add_argument
     add("--plan", action="store_true", help="count files and estimate time; read no contents, write nothing")
-    add("--resume", action="store_true", help="read only images that are missing or have another class now")
+    add("--resume", action="store_true", help="read only images that are missing, or have another class or --ttl now")
     add("--overwrite", action="store_true", help="replace rows that came from another source")
     add("--list-stale", action="store_true", help="list rows of this source whose files no longer exist")
     add("--prune", action="store_true", help="delete these rows and their images")

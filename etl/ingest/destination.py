@@ -208,12 +208,19 @@ def create_tables(control: Control, *, plan: IngestPlan) -> None:
 
 
 def check_ttl(control: Control, *, plan: IngestPlan) -> None:
-    """Raise `ConflictError` if the images of this source expire, and the plan says nothing of a time to live."""
+    """Raise `ConflictError` if the images of this source expire, and the plan says nothing of a time to live, or if it
+    continues an ingest with another one.
+    """
     metadata = plan.tables.metadata
-    of_source = (
-        run for run in recorded_runs(control, metadata) if run.writes_images and run.source == plan.source_name
-    )
-    last = next(of_source, None)
+    runs = [run for run in recorded_runs(control, metadata) if run.writes_images]
+    continued = next((run for run in runs if run.ingest_id == plan.ingest_id), None)
+    if plan.ingest_id is not None and continued is not None and continued.ttl != (plan.ttl or 0):
+        known, given = (f"--ttl {ttl or 'none'}" for ttl in (continued.ttl, plan.ttl))
+        raise ConflictError(
+            f"Wanted {known}, with which ingest {plan.ingest_id} has begun. Found: {given}. Set {known}, or use "
+            f"--resume with {given} instead of --ingest-id: it writes images again that have another end."
+        )
+    last = next((run for run in runs if run.source == plan.source_name), None)
     if last is not None and last.ttl and plan.ttl is None:
         raise ConflictError(
             f"Wanted --ttl for {plan.source_name}, whose images in {metadata} expire. Found: run {last.sequence} had "

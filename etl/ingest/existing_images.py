@@ -1,7 +1,7 @@
 """Images of a source that exist already, in tables or in a folder: they are skipped, replaced or refused."""
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
@@ -15,6 +15,7 @@ from etl.ingest.plan import IngestPlan
 from etl.ingest.writing.outcomes import DELETED, OUTCOMES, THERE, THERE_FROM_OTHERS, THERE_OTHERWISE, tally
 from etl.ingest.writing.target_folder import files_done
 from etl.tables.metadata_table import MetadataTable
+from etl.tables.runs import RecordedRun, expiring
 
 _SHOWN = 5
 
@@ -49,11 +50,12 @@ class ExistingImages:
     ) -> "ExistingImages":
         """Find them in tables. Raises `ConflictError` for rows from other sources, `TableError`."""
         log.info("look for these images in %s", plan.tables.metadata)
-        known = table.rows(KNOWN)
+        known = table.rows((*KNOWN, "ingest_id"))
         # Rows that an interrupted deletion left are written again: their blobs may be gone.
         if plan.restore_deleted and (half := table.half_deleted()) is not None:
             known = known.join(half, on="id", how="left_anti")
         rows = entries.transform(there_already, known=known, source_name=plan.source_name)
+        rows = rows.withColumn("same_end", has_ttl(plan.ttl or 0, runs=table.runs))
         rows = kept(rows, stack=stack)  # now: later the table also has the rows of this run
         before = rows.transform(as_outcomes)
         sums = before.transform(tally).collect()
@@ -63,7 +65,7 @@ class ExistingImages:
         if not plan.resume:
             return cls(rows=rows, others=there)
         if changed := sum(row.files for row in sums if row.stage == THERE_OTHERWISE):
-            log.warning("%s images exist with another class and are written again", f"{changed:,}")
+            log.warning("%s images exist with another class or --ttl and are written again", f"{changed:,}")
         sums = [row for row in sums if row.stage == THERE]
         count = sum(row.files for row in sums)
         return cls(rows=rows, done=before.where(F.col("stage") == THERE), count=count, others=there - count, sums=sums)
@@ -91,6 +93,14 @@ def there_already(entries: DataFrame, *, known: DataFrame, source_name: str) -> 
     )
 
 
+def has_ttl(ttl: int, /, *, runs: Sequence[RecordedRun]) -> Column:
+    """Whether rows were written with this time to live, in seconds, by their ``ingest_id``; 0 for rows that stay."""
+    ttls = expiring(runs)
+    of_ingests = [one for one, seconds in ttls.items() if not ttl or seconds == ttl]
+    is_of_them = F.coalesce(F.col("ingest_id").isin(of_ingests), F.lit(False))
+    return is_of_them if ttl else ~is_of_them
+
+
 def refuse(there: DataFrame, *, count: int, plan: IngestPlan) -> None:
     """Raise `ConflictError`, with the number and the first few, if images from other sources exist."""
     if not count:
@@ -107,7 +117,8 @@ def refuse(there: DataFrame, *, count: int, plan: IngestPlan) -> None:
 
 def as_outcomes(there: DataFrame) -> DataFrame:
     """Images that were written before, from this source or from others, as rows of `OUTCOMES`."""
-    stage = F.when(~F.col("ours"), THERE_FROM_OTHERS).when(F.col("same_class"), THERE).otherwise(THERE_OTHERWISE)
+    is_same = F.col("same_class") & F.col("same_end")
+    stage = F.when(~F.col("ours"), THERE_FROM_OTHERS).when(is_same, THERE).otherwise(THERE_OTHERWISE)
     return _not_written(there, stage, known=("id", "label", "or_split", "path", "bytes", "sha256"))
 
 

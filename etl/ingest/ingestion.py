@@ -44,7 +44,7 @@ from etl.ingest.writing.target_folder import publish_rejected, record_options
 from etl.ingest.writing.tasks import task_count, write
 from etl.sources.folder_counts import check_class_level
 from etl.tables.metadata_table import MetadataTable
-from etl.tables.runs import is_shared, new_ingest_id, recorded_runs, sequences_by_ingest
+from etl.tables.runs import expiring, is_shared, new_ingest_id, recorded_runs, sequences_by_ingest
 from etl.tables.sequence import finish_run, in_session
 
 log = logging.getLogger("imagestrata.ingest")
@@ -273,15 +273,21 @@ def _target(survey: Survey, begun: BegunIngest) -> Target:
     plan, control = survey.plan, survey.control
     if control is None or begun.started is None:
         return folder_target(plan)
+    before, has_groups = (
+        _history_before(survey, control, own=begun.started.run.sequence),
+        bool(plan.source.group_column),
+    )
+    can_expire = bool(plan.ttl or expiring(recorded_runs(control, plan.tables.metadata)))
     return TableTarget(
         cluster=control.located,
         tables=plan.tables,
         source_name=plan.source_name,
         ingest_id=begun.ingest_id,
         run=in_session(begun.started.run, survey.spark),
-        has_groups=plan.source.group_column is not None,
+        has_groups=has_groups,
+        keeps_groups=can_expire and not has_groups and before is not None,
         ttl=plan.ttl or 0,
-        before=_history_before(survey, control, own=begun.started.run.sequence),
+        before=before,
         restores=plan.restore_deleted,
     )
 

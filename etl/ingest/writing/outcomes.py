@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from etl.batches import arrow_schema
 
 WRITTEN, THERE, THERE_FROM_OTHERS = "written", "already there", "from another source"
-THERE_OTHERWISE = "there with another class"
+THERE_OTHERWISE = "there otherwise"  # with another class or another end
 DELETED = "deleted"  # from the tables on request: such images are left out
 
 # Before (id, label, sha256), they make two independent row hashes of Spark's one function.
@@ -18,8 +18,8 @@ OUTCOMES = (
     "id BINARY, label INT, or_split STRING, path STRING, bytes BIGINT, sha256 BINARY, stage STRING, reason STRING, "
     "note STRING, executor STRING"
 )
-"""The schema of outcomes. ``stage`` is ``written``, ``already there``, ``from another source``, ``there with another
-class``, ``deleted``, or the stage at which a file was rejected: ``list``, ``read`` or ``write``."""
+"""The schema of outcomes. ``stage`` is ``written``, ``already there``, ``from another source``, ``there otherwise``,
+``deleted``, or the stage at which a file was rejected: ``list``, ``read`` or ``write``."""
 
 ARROW_OUTCOMES = arrow_schema(OUTCOMES)
 

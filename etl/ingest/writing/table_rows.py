@@ -38,7 +38,8 @@ class TableTarget:
     source_name: str
     ingest_id: uuid.UUID
     run: Run
-    has_groups: bool = False  # whether `group_id` is written too; otherwise existing values are kept
+    has_groups: bool = False  # whether the source has the groups; otherwise existing ones are kept
+    keeps_groups: bool = False  # whether existing ones are written again, because cells of these rows can expire
     ttl: int = 0  # the seconds after which the rows expire; 0 for never
     before: Mapping[uuid.UUID, int] | None = None  # if rows may be replaced: the last run of each ingest id
     restores: bool = False  # whether deleted images are ingested again, also those whose rows are left
@@ -47,8 +48,8 @@ class TableTarget:
     def determined(self) -> list[str]:
         """The columns of the metadata table that are written from the source, by their usual names."""
         left_out = set() if self.tables.label_type == "multi" else {"labels"}
-        # With a ttl all columns are written: one that stayed would keep a part of the row.
-        left_out |= set() if self.has_groups or self.ttl else {"group_id"}
+        # Where cells expire, all of a row are written at once. A group that stayed would have another end than its row.
+        left_out |= set() if self.has_groups or self.keeps_groups else {"group_id"}
         return [name for name in METADATA_COLUMNS if name not in left_out]
 
     @asynccontextmanager
@@ -135,6 +136,7 @@ class TableRows:
     metadata: Any
     quarantine: Any
     states: ReplacedStates | None
+    group: Any  # the query of an image's group, if it is to be kept
 
     @classmethod
     async def prepare(cls, session: TaskSession, target: TableTarget, clock: int) -> "TableRows":
@@ -147,6 +149,7 @@ class TableRows:
         has_ttl = bool(target.ttl)
         states = None if target.before is None else await ReplacedStates.prepare(session, target, clock, target.before)
         quarantine = ["ingest_id", "path", "stage", "reason", "bytes"]
+        group = f'SELECT group_id FROM {tables.metadata.quoted} WHERE "{check_column(names.id)}" = ?'
         return cls(
             session=session,
             target=target,
@@ -157,6 +160,7 @@ class TableRows:
             metadata=await session.prepare(insert_into(tables.metadata, metadata, has_ttl=has_ttl)),
             quarantine=await session.prepare(insert_into(tables.quarantine, quarantine)),
             states=states,
+            group=await session.prepare(group) if target.keeps_groups else None,
         )
 
     async def accept(self, entry: Entry, prepared: PreparedImage, label: int | None) -> None:
@@ -166,6 +170,9 @@ class TableRows:
         data: tuple[Any, ...] = (image, prepared.data)
         if tables.label_type != "none":
             data = (*data, row.data_label)
+        if self.group is not None:
+            known = await self.session.read(self.group, image, about=f"the group of image {image}")
+            row = row._replace(group_id=None if known is None else known[0])
         since = target.run.sequence
         replaced: list[tuple[Any, tuple[Any, ...]]] = []
         if self.states is not None:
