@@ -75,7 +75,7 @@ class ShardOutput:
         options: Mapping[str, Any],
     ) -> tuple[ShardManifest, list[str]]:
         """Publish the manifest, then remove what it replaces; return the manifest and remarks for the report. Raises
-        `OutputExistsError` if another run published first, `EtlError` if written shards are missing.
+        `OutputExistsError` if another run published first, `EtlError` if written or published shards are missing.
         """
         manifest = manifest_of(shards, **content, counts=counts, seed=self._plan.seed, options=options)
         now = read_manifest(self._storage)
@@ -95,8 +95,19 @@ class ShardOutput:
             others = publish(self._storage, manifest, tag=tag, before=self._before)
             if not rejected:
                 self._storage.remove(REJECTED)
+        self._check_published(manifest)
         return manifest, [f"there are also shards that no manifest names: {', '.join(f'{one}-*' for one in others)}; "
         "remove them, unless their run is still active"] if others else []  # fmt: skip
+
+    def _check_published(self, manifest: ShardManifest) -> None:
+        """Raise `EtlError` if shards are missing that are published: two runs have replaced the same ones at once."""
+        now = read_manifest(self._storage) or manifest
+        if gone := missing(self._storage, now.shards):
+            raise EtlError(
+                f"Wanted no other run that writes shards to {self.address}. Found: one that has published there since "
+                f"this run began; of {len(now.shards):,} shards, {len(gone):,} are missing now, first {gone[0]}. Run "
+                "one of them again, with --overwrite."
+            )
 
 
 def read_manifest(storage: Storage) -> ShardManifest | None:

@@ -14,7 +14,7 @@ from etl.errors import EtlError, OutputExistsError
 from etl.splits.metadata import Metadata
 from etl.splits.plan import SplitPlan
 from etl.splits.positions import added_up
-from etl.writing.publication import Kind, Publication
+from etl.writing.publication import Kind, Publication, remove_attempt
 from formats import croissant
 from formats.origin import code_version, created
 from formats.splits.dictionary import fingerprint_of, read_dictionary, write_dictionary
@@ -78,7 +78,7 @@ class SplitOutput:
         self._folder = Publication(place, _KIND, overwrite=may_replace)
         self.address = self._dictionary.address if self._dictionary else self._folder.storage.address
         try:
-            self._folder.make_folder()
+            self._folder.begin()
         except OSError as error:
             found = error.strerror or error
             raise OutputExistsError(
@@ -149,11 +149,9 @@ class SplitOutput:
         values = {file.path for one in manifest.stored_features for part in one.splits for file in part.files}
         others = values | {file.path for part in (groups.splits if groups else ()) for file in part}
         self._folder.move_in({f"rows/{path}": path for path in rows} | {path: path for path in others})
-        storage = self._folder.storage
-        storage.write_bytes(PAGE, page.encode())
-        name = self.address.rpartition("/")[2]
-        croissant.write(storage, croissant.SPLIT_NAME, croissant.split_croissant(manifest, name=name))
-        self._folder.publish(manifest.to_json(), files=rows | others, beside=[PAGE])
+        described = croissant.split_croissant(manifest, name=self.address.rpartition("/")[2])
+        beside = {PAGE: page.encode(), croissant.SPLIT_NAME: croissant.text_of(described).encode()}
+        self._folder.publish(manifest.to_json(), files=rows | others, beside=beside)
         return manifest if self._dictionary is None else self._dictionary.publish(manifest)
 
 
@@ -187,8 +185,11 @@ class _Dictionary:
             rows = [folder.rows(part.index, cache=cache) for part in manifest.splits]
             write_dictionary(self._beside, self._name, manifest=manifest, splits=rows)
             prints = [fingerprint_of(index, of_split) for index, of_split in enumerate(rows)]
-        for folder_of_killed in self._left:
-            self._beside.remove(folder_of_killed)
+        for left in self._left:  # of killed runs, or of runs that fail then
+            of_run = Storage(f"{self._beside.address}/{left}")
+            for attempt in of_run.names():
+                remove_attempt(of_run, attempt)
+            self._beside.remove(left)
         parts = [replace(part, fingerprint=text) for part, text in zip(manifest.splits, prints, strict=True)]
         return replace(manifest, splits=tuple(parts))
 

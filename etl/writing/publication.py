@@ -3,6 +3,10 @@
 Files are written to the subfolder of an attempt, moved into the folder and synced. Then the manifest names them, and
 what it replaces is removed. So readers see either the complete old output or the complete new one. What a killed
 attempt leaves is recognized by its name; the next attempt that may replace the output removes it.
+
+Nobody can tell a killed attempt from one of a run that goes on. So an attempt has marks, files in its subfolder: one
+from the beginning on, one while it moves files in. Who removes files of an attempt removes its mark first. An attempt
+whose marks are gone has lost: it publishes nothing, and its run fails.
 """
 
 # Two other outputs are published differently:
@@ -10,9 +14,13 @@ attempt leaves is recognized by its name; the next attempt that may replace the 
 #   the last step is the same, the manifest (`Storage.publish_text`).
 # - Versions in the dataset service: a body arrives in a staging folder, and a rename or an object publishes it whole.
 
+import fcntl
+import logging
+import os
 import re
 import secrets
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Self
 
@@ -23,6 +31,10 @@ from formats.stores.storage import Storage
 from schemas import SplitFile
 
 _ATTEMPT = re.compile(r"_attempt-[0-9a-f]{12}")
+_RUNS, _MOVES = "_runs", "_moves"
+"""The marks of an attempt: that it runs, and that it moves files into the folder."""
+
+log = logging.getLogger(__name__)
 
 Test = Callable[[str], object]  # such as `re.Pattern.fullmatch`
 
@@ -51,9 +63,11 @@ class Publication:
         """Raises `OutputExistsError` unless the folder is free, or ``overwrite`` may replace its output of this kind.
         Files that do not belong to such an output, complete or half-written, are never replaced.
         """
-        self.storage, self._kind = Storage(address), kind
+        self.storage, self._kind, self._overwrite = Storage(address), kind, overwrite
         self.tag = secrets.token_hex(6)  # unique to this attempt
         self._attempt = f"_attempt-{self.tag}"
+        self._marks: list[str] = []
+        self._moved: list[str] = []  # files in the folder that no manifest names yet
         try:
             self._is_new = not self.storage.exists()
             is_file = not self._is_new and not self.storage.is_folder()
@@ -65,16 +79,16 @@ class Publication:
                 f"Wanted a folder for the {kind.new} at {address}. Found: a file. Use another path."
             )
         self._stale = [name for name in names if _ATTEMPT.fullmatch(name)]
-        self._check_free([name for name in names if name not in self._stale], overwrite=overwrite)
+        self._check_free([name for name in names if name not in self._stale])
 
-    def _check_free(self, there: Collection[str], *, overwrite: bool) -> None:
+    def _check_free(self, there: Collection[str]) -> None:
         place, kind = self.storage.address, self._kind
         if strangers := [name for name in there if not self._is_ours(name)]:
             raise OutputExistsError(
                 f"Wanted an empty or new folder for the {kind.new}, or an old {kind.old}, at {place}. "
                 f"Found: {', '.join(strangers[:3])} in it. Use another folder."
             )
-        if (there or self._stale) and not overwrite:
+        if (there or self._stale) and not self._overwrite:
             state = "exists already" if set(kind.manifests) & set(there) else "was left half-written"
             raise OutputExistsError(
                 f"Wanted a new folder for the {kind.new} at {place}. Found: a {kind.old} that {state}. "
@@ -90,16 +104,24 @@ class Publication:
         return bool(kind.beside(name))
 
     def __enter__(self) -> Self:
+        self.begin()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.storage.remove_files(self._moved)
         self.storage.remove(self._attempt)
-        if self._is_new and not self.storage.names():
-            self.storage.remove("")
+        if self._is_new and self.storage.is_local:
+            with suppress(OSError):  # it is not empty
+                os.rmdir(self.storage.path())
 
-    def make_folder(self) -> None:
+    def begin(self) -> None:
         """Create the folder of the attempt, to find out early whether this is possible. Raises OSError."""
-        self.storage.make_folder(self._attempt)
+        self._mark(_RUNS)
+
+    def _mark(self, name: str) -> None:
+        if name not in self._marks:
+            self.storage.write_bytes(f"{self._attempt}/{name}", b"")
+            self._marks.append(name)
 
     def aside(self, name: str) -> str:
         """An address for Spark at which to write a part of the output."""
@@ -116,18 +138,123 @@ class Publication:
         return found
 
     def move_in(self, paths: Mapping[str, str]) -> None:
-        """Move files that were written aside into the folder, by their paths in both."""
-        for source, path in sorted(paths.items()):
-            self.storage.move(f"{self._attempt}/{source}", path)
+        """Move files that were written aside into the folder, by their paths in both. Raises `OutputExistsError` if
+        another attempt has removed some.
+        """
+        self._mark(_MOVES)
+        with self._lost_if_gone():
+            for source, path in sorted(paths.items()):
+                self._moved.append(path)
+                self.storage.move(f"{self._attempt}/{source}", path)
 
-    def publish(self, manifest: str, *, files: Collection[str], beside: Collection[str] = ()) -> None:
-        """Write the manifest, and remove what it does not name. ``files`` are in its folders, ``beside`` beside it."""
-        kind = self._kind
-        self.storage.publish_text(kind.manifests[0], manifest, files=[*files, *beside])
-        # Only now: until the manifest was replaced, readers needed what the old one names.
-        for name in (*kind.older, *self._stale):
-            self.storage.remove(name)
-        for folder in filter(kind.folders, self.storage.names()):
-            for path in (f"{folder}/{file}" for file in self.storage.files(folder)):
-                if path not in files and kind.files(path):
-                    self.storage.remove(path)
+    def publish(self, manifest: str, *, files: Collection[str], beside: Mapping[str, bytes] | None = None) -> None:
+        """Write the manifest, the files ``beside`` it, and remove what it does not name. ``files`` are in its folders.
+        Raises `OutputExistsError`, and publishes nothing, if another attempt has removed files of this one.
+        """
+        pages = beside or {}
+        with self._lost_if_gone():
+            if files:  # before the manifest: it must never name a file that is not on the disk
+                self.storage.settle(files)
+        with self._one_at_a_time():
+            self._replace(manifest, pages=pages)
+            self._write_beside(manifest, pages)
+            try:
+                self._clean_up(manifest, files=files)
+            except OSError as error:
+                log.warning("Could not remove files that are no longer needed: %s", error)
+
+    def _replace(self, manifest: str, *, pages: Collection[str]) -> None:
+        """Write the manifest instead of the current one. Raises `OutputExistsError`."""
+        storage, name = self.storage, self._kind.manifests[0]
+        self._check_marks()
+        before = storage.read_text(name) if storage.exists(name) else None
+        if before is not None and not self._overwrite:
+            raise self._lost()
+        for page in pages:  # a page of another manifest would be wrong, and one that is missing is not
+            storage.remove(page)
+        moved, self._moved = self._moved, []  # if this fails halfway, the manifest may name them
+        try:
+            if not storage.publish_instead(name, manifest, before=before):
+                raise self._lost()
+            self._check_marks()  # again, for storages on which attempts cannot wait for each other
+        except OutputExistsError:
+            if before is None:
+                if storage.exists(name) and storage.read_text(name) == manifest:
+                    storage.remove(name)
+            else:
+                storage.publish_instead(name, before, before=manifest)
+            storage.remove_files(moved)
+            raise
+
+    @contextmanager
+    def _one_at_a_time(self) -> Iterator[None]:
+        """Let attempts on one local disk publish one after the other."""
+        if not self.storage.is_local:
+            yield
+            return
+        folder = os.open(self.storage.path(), os.O_RDONLY)
+        try:
+            with suppress(OSError):  # a file system that has no locks
+                fcntl.flock(folder, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(folder)
+
+    def _check_marks(self) -> None:
+        """Raise `OutputExistsError` if another attempt has removed files of this one."""
+        if not all(self.storage.exists(f"{self._attempt}/{mark}") for mark in self._marks):
+            raise self._lost()
+
+    @contextmanager
+    def _lost_if_gone(self) -> Iterator[None]:
+        """Explain that files of this attempt are missing."""
+        try:
+            yield
+        except FileNotFoundError:
+            self._check_marks()
+            raise
+
+    def _lost(self) -> OutputExistsError:
+        return OutputExistsError(
+            f"Wanted no other run that writes a {self._kind.new} to {self.storage.address}. Found: one that has "
+            "published there since this run began. Nothing of this run was published. If it is to replace the other "
+            "one, run it again with --overwrite."
+        )
+
+    def _write_beside(self, manifest: str, beside: Mapping[str, bytes]) -> None:
+        for name, data in beside.items():
+            try:
+                self.storage.write_bytes(name, data, durable=True)
+            except OSError as error:
+                place = self.storage.address
+                log.warning(
+                    "Cannot write %s/%s: %s. The %s is complete without it.", place, name, error, self._kind.new
+                )
+        if beside and self.storage.read_text(self._kind.manifests[0]) != manifest:
+            self.storage.remove_files([*beside])  # they may have replaced those of the other run
+
+    def _clean_up(self, manifest: str, *, files: Collection[str]) -> None:
+        """Remove what the manifest does not name. Until it was replaced, readers needed what the old one names."""
+        storage, kind = self.storage, self._kind
+        unnamed = [
+            path
+            for folder in filter(kind.folders, storage.names())
+            for path in (f"{folder}/{file}" for file in storage.files(folder))
+            if path not in files and kind.files(path)
+        ]
+        if unnamed:
+            others = [name for name in storage.names() if _ATTEMPT.fullmatch(name) and name != self._attempt]
+            storage.remove_files([f"{name}/{_MOVES}" for name in others])
+        if storage.read_text(kind.manifests[0]) != manifest:  # the run that published since removes it
+            return
+        storage.remove_files(unnamed)
+        for name in self._stale:
+            remove_attempt(storage, name)
+        for name in kind.older:
+            storage.remove(name)
+
+
+def remove_attempt(storage: Storage, name: str) -> None:
+    """Remove the folder of an attempt, killed or not. One that still runs fails then."""
+    storage.remove_files([f"{name}/{_RUNS}"])
+    storage.remove(name)

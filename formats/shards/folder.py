@@ -63,8 +63,9 @@ def publish(storage: Storage, manifest: ShardManifest, *, tag: str, before: Shar
     the tags of other runs, sorted. Raises OSError if the manifest cannot be written.
     """
     name = storage.address.rpartition("/")[2]
-    croissant.write(storage, croissant.SHARDS_NAME, croissant.shards_croissant(manifest, name=name))
+    storage.remove(croissant.SHARDS_NAME)  # one of another manifest would be wrong, and one that is missing is not
     storage.publish_text(NAME, manifest.to_json(), files=_files(manifest))
+    croissant.write(storage, croissant.SHARDS_NAME, croissant.shards_croissant(manifest, name=name))
     try:
         return _tidy(storage, manifest, tag=tag, before=before)
     except OSError as error:
@@ -73,6 +74,8 @@ def publish(storage: Storage, manifest: ShardManifest, *, tag: str, before: Shar
 
 
 def _tidy(storage: Storage, manifest: ShardManifest, *, tag: str, before: ShardManifest | None) -> list[str]:
+    if storage.read_text(NAME) != manifest.to_json():  # another run has published since, and may use such files
+        return []
     wanted = _files(manifest)
     replaced = set() if before is None else _files(before) - wanted
     there = _sizes(storage).keys() - wanted

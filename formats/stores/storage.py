@@ -31,6 +31,7 @@ _TOGETHER = 1000  # the most objects that one request can delete
 _MOST_REPLACED = 100
 _SETTLE_SECONDS = 0.3
 _CHANGED = ("PreconditionFailed", "ConditionalRequestConflict", "412", "409")
+_NO_CONDITIONS = ("NotImplemented", "501")  # the answer of stores without conditional writes
 _RETRIES = 2  # of whole requests; connections are retried below them
 
 # A forked process shares its parent's epoll instance: if it freed the parent's connections, the parent would get no
@@ -263,6 +264,29 @@ class Storage:
             else:
                 time.sleep(_SETTLE_SECONDS)  # some stores check a condition and then write: read it again
         raise StorageError(f"Cannot change {self.address}/{name}: other processes keep changing it.")
+
+    def publish_instead(self, name: str, text: str, *, before: str | None) -> bool:
+        """Write a durable UTF-8 file if its text is ``before`` (None: no file); returns whether it was. On S3, no other
+        process can write in between; elsewhere, take a lock. Raises OSError.
+        """
+        condition = {"IfNoneMatch": "*"}
+        if self.is_s3 and self.exists(name):
+            condition = {"IfMatch": str(self.ask("head_object", Key=self.key(name))["ETag"])}
+        now = self.read_text(name) if self.exists(name) else None
+        if now != before:
+            return False
+        if not self.is_s3:
+            self.publish_text(name, text)
+            return True
+        try:
+            self.ask("put_object", Key=self.key(name), Body=text.encode("utf-8"), **condition)
+        except OSError as error:
+            if code(error) in _CHANGED:
+                return False
+            if code(error) not in _NO_CONDITIONS:
+                raise
+            self.publish_text(name, text)
+        return True
 
     def ask(self, method: str, **named: Any) -> dict[str, Any]:
         """Send a request about this bucket to an S3 storage, by its name in the API. Raises what `open` raises."""

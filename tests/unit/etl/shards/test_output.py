@@ -1,6 +1,8 @@
 """The folder that shards are published in is refused, replaced or resumed; the manifest is written last."""
 
+import random
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -8,13 +10,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from etl.errors import EtlError, OutputExistsError
-from etl.shards.output import ShardOutput, reasons, tag_of
+from etl.shards.output import ShardOutput, read_manifest, reasons, tag_of
 from etl.shards.plan import ShardPlan
+from formats.shards.folder import missing
 from formats.shards.layout import ShardWriter, index_name, keys, shard_name
 from formats.stores.storage import Storage
 from schemas import TableName
 from schemas.shards import Shard
 from tests.support.shard_checks import manifest_of
+from tests.support.turns import Turns
 
 WITHOUT_SPARK = cast(SparkSession, None)
 """A session is only used for addresses on S3."""
@@ -192,3 +196,25 @@ def test_tags_depend_on_the_images_and_on_options_that_change_shards(tmp_path: P
     assert len({*tags}) == len(tags)
     assert tag_of("f", plan=replace(one, overwrite=True)) == tags[0]
     assert tag_of("f", plan=replace(one, resume=True, out=str(tmp_path / "x"))) == tags[0]
+
+
+def test_of_two_runs_at_once_one_fails_if_published_shards_are_missing(tmp_path: Path) -> None:
+    endings = set()
+    for seed in range(100):
+        out = tmp_path / str(seed)
+        publish(opened(out), written(out, "aaaaaaaa"), "aaaaaaaa")
+
+        def replace_all(tag: str, out: Path = out) -> None:  # one of them with the shards that are there
+            output = opened(out, overwrite=True)
+            publish(output, written(out, tag), tag)
+
+        turns = Turns(random.Random(seed))
+        with turns.on_storages():
+            ended = turns.run({tag: partial(replace_all, tag) for tag in ("aaaaaaaa", "bbbbbbbb")})
+        assert all(error is None or isinstance(error, EtlError) for error in ended.values()), ended
+        manifest = read_manifest(Storage(out))
+        assert manifest is not None
+        is_whole = not missing(Storage(out), manifest.shards)
+        assert is_whole or any(ended.values()), ended
+        endings.add((is_whole, sum(error is None for error in ended.values())))
+    assert endings >= {(True, 2), (True, 1)}
