@@ -22,7 +22,7 @@ from etl.splits.metadata import cache_folder, publish_cache, read_cache, summed_
 from etl.splits.metadata_reading import checked
 from etl.splits.plan import SplitPlan
 from etl.tables.metadata_table import STATE, MetadataTable
-from etl.tables.removal import Removal, remove_images, value_tables
+from etl.tables.removal import Removal, label_tables, remove_images, value_tables
 from etl.tables.runs import recorded_runs
 from etl.tables.sequence import Run, finish_run, take_lone_run
 from etl.tables.table_records import check_pair
@@ -105,7 +105,7 @@ def run(spark: SparkSession, *, plan: DeletePlan) -> DeleteReport:
         caches = {address: _clean_cache(spark, address, ids=gone, plan=plan) for address in plan.caches}
         run = take_lone_run(table, kind="delete", dataset=table.dataset)
         log.info("this is %s", run)
-        removal = Removal.begin(table, data=plan.data_table, run=run)
+        removal = Removal.begin(table, data=plan.data_table, run=run, labels=True)
         forget_quarantined(table, found.ids, run=run)
         remove_images(
             found.ids,
@@ -183,7 +183,7 @@ def _survey(spark: SparkSession, *, plan: DeletePlan, stack: ExitStack) -> _Foun
         bytes=sum(row["bytes"] or 0 for row in rows),
         sources={row["source"] or "no source": row["images"] for row in rows[:_SOURCES]},
         before=before,
-        values=[str(values) for values in value_tables(control, plan.metadata_table)],
+        values=[str(one) for of in (value_tables, label_tables) for one in of(control, plan.metadata_table)],
         splits={holder.address: holder.images for holder in holders},
         protected=[] if plan.force else [holder.address for holder in holders if holder.is_protected],
         models=find_models(spark, control, ids, plan=plan),

@@ -21,14 +21,14 @@ from etl.cassandra.tables import append_rows, read_table, uuid_bytes, uuid_text
 from etl.errors import ConflictError, SourceError
 from etl.frames import kept, small_table
 from etl.labels.plan import RelabelPlan
-from etl.labels.versions import label_views, with_labels
+from etl.labels.versions import label_views, next_version, with_labels
 from etl.secrets import driver_storage, secrets_on_executors
 from etl.sources.labels.files import opened, read_labels
 from etl.sources.labels.matching import label_by_file, unmatched_labels
 from etl.tables.class_numbers import class_names, take_numbers
 from etl.tables.metadata_table import MetadataTable
 from etl.tables.runs import new_ingest_id
-from etl.tables.sequence import create_sequence, take_run
+from etl.tables.sequence import Run, create_sequence, finish_run, take_run
 from etl.tables.table_records import check_pair
 from schemas import TableName
 from schemas.feature_sources import Labels
@@ -91,17 +91,18 @@ def run(spark: SparkSession, *, plan: RelabelPlan) -> RelabelReport:
                 metadata_table=str(table), view=known[0].title, is_new=False, images=0, changed=0, new_classes=[],
                 sequence=known[0].sequence or 0, seconds=time.monotonic() - started,
             )  # fmt: skip
-        view, clock = _begin(opened, plan, version=known[0].version + 1 if known else 1, digest=digest)
-        _write(control, rows, view=view, table=table, clock=clock)
+        view, taken = _begin(opened, plan, version=next_version(control, table, name=plan.view), digest=digest)
+        _write(control, rows, view=view, table=table, clock=taken.clock)
         register_view(control, view, keyspace=table.keyspace, kind=registry.label_views_of(table))
+        finish_run(control, taken)
     return RelabelReport(
         metadata_table=str(table), view=view.title, is_new=True, images=counts["images"], changed=counts["changed"],
         new_classes=new, sequence=view.sequence or 0, seconds=time.monotonic() - started,
     )  # fmt: skip
 
 
-def _begin(table: MetadataTable, plan: RelabelPlan, *, version: int, digest: str) -> tuple[FeatureView, int]:
-    """Take a run for a version: the version, which is not registered yet, and the run's clock."""
+def _begin(table: MetadataTable, plan: RelabelPlan, *, version: int, digest: str) -> tuple[FeatureView, Run]:
+    """Take a run for a version: the version, which is not registered yet, and the run."""
     control, name = table.control, table.name
     registry.create(control, keyspace=name.keyspace)
     create_sequence(control, keyspace=name.keyspace)
@@ -117,7 +118,7 @@ def _begin(table: MetadataTable, plan: RelabelPlan, *, version: int, digest: str
         digest=digest,
         sequence=taken.sequence,
     )
-    return view, taken.clock
+    return view, taken
 
 
 def _write(control: Control, rows: DataFrame, *, view: FeatureView, table: TableName, clock: int) -> None:

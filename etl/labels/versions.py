@@ -17,7 +17,7 @@ from etl.columns import column, ours
 from etl.errors import TableError
 from etl.frames import small_table
 from etl.tables.metadata_table import MetadataTable
-from etl.tables.runs import recorded_runs
+from etl.tables.runs import FINISHED, recorded_runs
 from schemas import Columns, TableName
 from schemas.features import FeatureView, ViewName
 from schemas.tables import DELETED, PRUNED, label_bucket
@@ -26,6 +26,15 @@ from schemas.tables import DELETED, PRUNED, label_bucket
 def label_views(control: Control, metadata: TableName, *, name: str | None = None) -> list[FeatureView]:
     """The versions of a label view of a metadata table, or of all by name, the newest first."""
     return registered_views(control, keyspace=metadata.keyspace, name=name, kind=label_views_of(metadata))
+
+
+def next_version(control: Control, metadata: TableName, *, name: str) -> int:
+    """The number of the next version of a label view: no other version ever had it, also none that was removed."""
+    known = label_views(control, metadata, name=name)
+    columns = (control.columns(metadata.derived(f"_{name}")) or {}).keys()
+    finished = (run for run in recorded_runs(control, metadata) if run.state == FINISHED)  # once it was registered
+    ever = sum(f"run_{run.sequence}" in columns for run in finished)
+    return max([ever, *(view.version for view in known)]) + 1
 
 
 def newest_label_views(control: Control, metadata: TableName, *, until: int | None = None) -> list[FeatureView]:

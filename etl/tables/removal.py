@@ -2,7 +2,8 @@
 
 The record is written first, then the image's feature values are removed, and at last its data row and metadata row. So
 a run that was killed leaves images that the next run finds again by their metadata. The data row is not removed but
-written without an image, so that one read tells a removed image from a missing one.
+written without an image, so that one read tells a removed image from a missing one. Labels are removed on request only:
+a pruned image may come back, and a label version never changes.
 """
 
 import asyncio
@@ -33,10 +34,9 @@ from schemas.tables import DELETED, create_history, history_of, label_bucket
 
 RECORDED = ("since", "label", "labels", "or_label", "or_split", "sha256", "source")
 _IN_FLIGHT = 128
-# The columns that tell tables of values, labels and vectors from other tables, by the columns of their keys.
+# The columns that tell tables of values and vectors from other tables, by the columns of their keys.
 _OF_VALUES: Mapping[tuple[str, ...], Collection[str]] = {
     ("id", "sequence"): ("created_timestamp", "sha256"),
-    ("bucket", "id"): (),
     ("id",): ("vector", "sha256"),
 }
 
@@ -55,8 +55,10 @@ class Removal:
     run: Run  # what a later run writes stays
 
     @classmethod
-    def begin(cls, table: MetadataTable, *, data: TableName, run: Run) -> "Removal":
-        """Find the tables, and create the history of the metadata table unless it exists. Raises `TableError`."""
+    def begin(cls, table: MetadataTable, *, data: TableName, run: Run, labels: bool = False) -> "Removal":
+        """Find the tables, and create the history of the metadata table unless it exists. ``labels`` is whether the
+        labels of label versions are removed too. Raises `TableError`.
+        """
         control, metadata = table.control, table.name
         try:
             history = history_of(metadata)
@@ -64,40 +66,51 @@ class Removal:
             raise TableError(str(error)) from None
         if control.columns(history) is None:
             control.define(create_history(metadata))
-        tables = value_tables(control, metadata)
-        labels = tuple(one for one in tables if "bucket" in control.key(one))
         return cls(
             cluster=control.located,
             data=data,
             metadata=metadata,
             columns=table.columns,
             has_label=table.columns.label in (control.columns(data) or {}),
-            values=tuple(one for one in tables if one not in labels),
-            labels=labels,
+            values=value_tables(control, metadata),
+            labels=label_tables(control, metadata) if labels else (),
             run=run,
         )
 
 
 def value_tables(control: Control, metadata: TableName) -> tuple[TableName, ...]:
-    """The tables with values, and vector indexes, of a metadata table: those of registered views, and those that a run
-    left which was killed before it registered its view, or whose view was removed.
+    """The tables with values of features, and vector indexes, of a metadata table: those of registered views, and those
+    that a run left which was killed before it registered its view, or whose view was removed.
     """
     found: dict[TableName, None] = {}
-    kinds = (registry.FEATURE_VIEW, registry.label_views_of(metadata))
-    for view in [one for kind in kinds for one in registered_views(control, keyspace=metadata.keyspace, kind=kind)]:
+    for view in registered_views(control, keyspace=metadata.keyspace):
         for table_of in (view.table_of, view.index_table_of):
             with suppress(IdentifierError):  # too long a name: there are no values for this table
                 if control.columns(table := table_of(metadata)) is not None:
                     found[table] = None
+    beside = _beside(control, metadata, kinds=_OF_VALUES)
+    return tuple(dict.fromkeys([*found, *beside]))
+
+
+def label_tables(control: Control, metadata: TableName) -> tuple[TableName, ...]:
+    """The tables of labels of a metadata table, also of runs that were killed and of views that were removed."""
+    return tuple(_beside(control, metadata, kinds={("bucket", "id"): ()}))
+
+
+def _beside(
+    control: Control, metadata: TableName, *, kinds: Mapping[tuple[str, ...], Collection[str]]
+) -> list[TableName]:
+    """The tables beside a metadata table that have one of these keys, and the columns that go with it."""
+    found = []
     query = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?"
     names = [row.table_name for row in control.execute(query, (metadata.keyspace,))]
     others = {record.metadata_table.table for record in read_records(control, keyspace=metadata.keyspace)}
     for name in tables_beside(metadata.table, names, others=others):
         table = TableName(metadata.keyspace, name)
-        needed = _OF_VALUES.get(tuple(control.key(table)))
+        needed = kinds.get(tuple(control.key(table)))
         if needed is not None and (control.columns(table) or {}).keys() >= {*needed}:
-            found[table] = None
-    return tuple(found)
+            found.append(table)
+    return found
 
 
 def tables_beside(metadata: str, names: Iterable[str], /, *, others: Collection[str]) -> list[str]:

@@ -83,8 +83,9 @@ def unfinished(runs: Sequence[RecordedRun], /, *, until: int | None = None) -> l
 
 def overlapping(runs: Sequence[RecordedRun], /, *, until: int) -> list[RecordedRun]:
     """The runs after ``until`` that wrote or deleted images before all runs up to it had ended."""
-    ends = max((run.newest or 0 for run in runs if run.sequence <= until), default=0)
-    return [run for run in runs if until < run.sequence <= ends and (run.writes_images or run.kind == "delete")]
+    of_images = [run for run in runs if run.writes_images or run.kind == "delete"]
+    ends = max((run.newest or 0 for run in of_images if run.sequence <= until), default=0)
+    return [run for run in of_images if until < run.sequence <= ends]
 
 
 def is_shared(before: Sequence[RecordedRun], now: Sequence[RecordedRun], /, *, own: int = 0) -> bool:

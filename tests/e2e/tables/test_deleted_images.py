@@ -187,7 +187,7 @@ def test_a_run_continues_and_reports_what_the_rest_was_used_for(
     report, told = deleted
     assert "4 of them are those that an interrupted run has begun to delete" in told
     assert (report.images, report.splits, report.models) == (4, {people.split: 4}, people.seen(left))
-    values = ("brightness_v2", "label", "killed")
+    values = ("brightness_v2", "killed", "label")
     assert report.values == [f"{people.keyspace}.metadata_{name}" for name in values]
 
 

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from pyspark.sql import SparkSession
 
+from etl.cassandra import registry
 from etl.cassandra.control import Control
 from etl.errors import ConflictError, EtlError, SourceError, TableError
 from etl.features import historical_features
@@ -23,7 +24,6 @@ from formats import open_split
 from jobs import relabel as job
 from schemas import image_id
 from schemas.features import ViewName
-from schemas.tables import label_bucket
 from tests.support.features import ingest, tables_of
 from tests.support.trees import picture, plant
 
@@ -39,6 +39,16 @@ def tables(spark: SparkSession, keyspace: str, tmp_path: Path) -> str:
 def relabel(spark: SparkSession, keyspace: str, file: Path, text: str, **options: Any) -> relabelling.RelabelReport:
     file.write_text(text)
     return job.run(spark, plan=RelabelPlan(**tables_of(keyspace), labels=str(file), **options))
+
+
+def killed_relabel(
+    spark: SparkSession, keyspace: str, folder: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    """A run that ends before its last step, the registration."""
+    with monkeypatch.context() as patch:
+        patch.setattr(relabelling, "register_view", lambda *_, **__: (_ for _ in ()).throw(EtlError("killed")))
+        with pytest.raises(EtlError, match="killed"):
+            relabel(spark, keyspace, folder / "killed.csv", text)
 
 
 def labels(spark: SparkSession, keyspace: str, folder: Path, view: str | None) -> dict[str, str]:
@@ -65,10 +75,7 @@ def test_versions_change_some_labels_and_splits_choose_one(
     assert (again.view, again.is_new) == ("label@v1", False)
     assert str(again) == f"label@v1 of {tables}.metadata has these labels already"
 
-    with monkeypatch.context() as patch:  # a run that ends before its last step is never read
-        patch.setattr(relabelling, "register_view", lambda *_, **__: (_ for _ in ()).throw(EtlError("killed")))
-        with pytest.raises(EtlError, match="killed"):
-            relabel(spark, tables, tmp_path / "killed.csv", "path,label\ncat/0.png,dog\n")
+    killed_relabel(spark, tables, tmp_path, monkeypatch, "path,label\ncat/0.png,dog\n")
     second = relabel(
         spark, tables, tmp_path / "second.csv", "path,label\ndog/3.png,bird\ncat/1.png,cat\n", new_classes=True
     )
@@ -99,16 +106,32 @@ def test_a_version_that_is_added_after_the_table_was_opened_has_its_time(
     assert (row["id"], row["sequence"]) == (str(image_id(tables, b"", b"cat/1.png")), 2)
 
 
-def test_the_same_file_is_another_version_if_images_have_lost_their_labels(
+def test_a_version_has_its_labels_when_images_come_back(
+    spark: SparkSession, tables: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "path,label\ncat/0.png,dog\ncat/1.png,dog\n"
+    relabel(spark, tables, tmp_path / "labels.csv", text)
+    killed_relabel(spark, tables, tmp_path, monkeypatch, "path,label\ncat/0.png,cat\ncat/1.png,cat\n")
+    wanted = labels(spark, tables, tmp_path / "first", "label@v1")
+    assert list(wanted.values()) == ["dog"] * 4
+    (tmp_path / "tree" / "cat" / "0.png").rename(tmp_path / "aside.png")
+    ingest(spark, tmp_path / "tree", tables, resume=True, prune=True, prune_count=1)
+    (tmp_path / "aside.png").rename(tmp_path / "tree" / "cat" / "0.png")
+    ingest(spark, tmp_path / "tree", tables, resume=True)
+    assert labels(spark, tables, tmp_path / "again", "label@v1") == wanted
+    assert not relabel(spark, tables, tmp_path / "labels.csv", text).is_new
+
+
+def test_the_number_of_a_removed_version_is_not_used_again(
     spark: SparkSession, control: Control, tables: str, tmp_path: Path
 ) -> None:
-    text, image = "path,label\ncat/1.png,dog\n", image_id(tables, b"", b"cat/1.png")
-    relabel(spark, tables, tmp_path / "labels.csv", text)
-    # as a deletion does, before the image is ingested again
-    control.execute(f"DELETE FROM {tables}.metadata_label WHERE bucket = ? AND id = ?", (label_bucket(image), image))
-    again = relabel(spark, tables, tmp_path / "labels.csv", text)
-    assert (again.view, again.changed, again.is_new) == ("label@v2", 1, True)
-    assert labels(spark, tables, tmp_path / "split", "label@v2")["cat/1.png"] == "dog"
+    relabel(spark, tables, tmp_path / "labels.csv", "path,label\ncat/1.png,dog\n")
+    kind = registry.label_views_of(tables_of(tables)["metadata_table"])
+    (entry,) = registry.entries(control, keyspace=tables, kind=kind)
+    registry.remove(control, entry, keyspace=tables)
+    assert relabel(spark, tables, tmp_path / "other.csv", "path,label\ncat/0.png,dog\n").view == "label@v2"
+    found = labels(spark, tables, tmp_path / "split", "label@v2")
+    assert list(found.values()) == ["dog", "cat", "dog", "dog"]
 
 
 def test_another_column_of_the_same_file_is_another_version(spark: SparkSession, tables: str, tmp_path: Path) -> None:
