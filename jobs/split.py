@@ -31,9 +31,19 @@ says so.
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
-from etl.splits.plan import USUAL_RATIOS, Pin, SplitPlan, SplitRef, Top, listed, parse_balance, parse_ratios
+from etl.splits.plan import (
+    USUAL_RATIOS,
+    LabelsOfReplaced,
+    Pin,
+    SplitPlan,
+    SplitRef,
+    Top,
+    listed,
+    parse_balance,
+    parse_ratios,
+)
 from formats.command_line import Parser, command
 from formats.errors import NotASplitError
 from jobs import options
@@ -41,6 +51,7 @@ from jobs.arguments import PAIR, Needed, make_parser, parse
 from jobs.command import execute
 from schemas import FormatVersionError, SchemaError
 from schemas.features import ViewName
+from schemas.manifest import NEWER
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -94,6 +105,9 @@ def parser() -> Parser:
         "beside the split, for the loader; conditions use these versions (default: the newest)")  # fmt: skip
     add("--label-view", metavar="NAME[@vN]", help="take the labels from this version of a label view (see relabel.py) "
         "instead of the metadata table")  # fmt: skip
+    add("--labels-of-replaced", choices=get_args(LabelsOfReplaced), default=NEWER,
+        help="with --label-view, the labels of images with other bytes or another class than the ones that were "
+        "corrected: newer, those of the metadata table; keep: the corrections (default: newer)")  # fmt: skip
     add("--as-of", metavar="WHEN", help="as it was after this run: its number, an ingest id, or a time (2026-03-01)")
     add("--skip-replaced", action="store_true", help="with --as-of, leave out images whose bytes no longer exist")
     add("--exclude", metavar="SPLIT", action="append", default=[],

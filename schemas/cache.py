@@ -21,8 +21,8 @@ NAME = "cache.json"
 @dataclass(frozen=True, slots=True)
 class CacheManifest:
     """The contents of a metadata cache and the tables that they come from. ``fingerprint`` covers the ids and labels of
-    all rows, in any order. ``created`` is in ISO 8601, UTC. ``features``, ``label_view``, ``as_of``, ``sequence`` and
-    ``unfinished`` are as in a split manifest.
+    all rows, in any order. ``created`` is in ISO 8601, UTC. ``features``, ``label_view``, ``labels_of_replaced``,
+    ``as_of``, ``sequence`` and ``unfinished`` are as in a split manifest.
     """
 
     data_table: str
@@ -36,6 +36,7 @@ class CacheManifest:
     created: str
     features: tuple[str, ...] = ()
     label_view: str | None = None
+    labels_of_replaced: str | None = None
     as_of: int | None = None
     sequence: int | None = None
     unfinished: tuple[int, ...] = ()

@@ -147,6 +147,13 @@ class FeatureView:
         return f"run_{self.sequence}"
 
     @property
+    def label_columns(self) -> dict[str, str]:
+        """The columns of a label view's version with their CQL types: its labels, and the SHA-256 and the class number
+        that each image had when it got this label.
+        """
+        return {self.column: "int", f"sha256_{self.sequence}": "blob", f"label_{self.sequence}": "int"}
+
+    @property
     def vector(self) -> tuple[str, int] | None:
         """The name and the length of the only field, if that is a vector."""
         if len(self.fields) != 1:

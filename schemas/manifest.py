@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from schemas.datasets import check_path
 from schemas.errors import SchemaError
@@ -17,6 +17,9 @@ FORMAT = 1  # the format version that this software writes, and the newest one t
 NAME = "_manifest.json"
 
 NAMES = (NAME, "manifest.json")  # where to look for it, in this order: version 0.1 wrote it without the underscore
+
+
+NEWER: Final = "newer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,10 @@ class SplitManifest:
     warnings: tuple[str, ...] = ()
     features: tuple[str, ...] = ()  # the feature views that options of the job named, with their versions
     label_view: str | None = None  # the version that the labels come from; None for those of the metadata table
+    # whose label images have that were replaced since it was corrected: `NEWER` (of the metadata) or ``keep`` (the
+    # correction); None without a label view, and for splits of earlier versions, which kept corrections
+    labels_of_replaced: str | None = None
+    replaced: Count = 0  # the number of these images
     expires: str | None = None  # when the first images expire (``ingest.py --ttl``), ISO 8601, UTC
     as_of: int | None = None  # the run whose images and labels the split has; None for the newest ones
     sequence: int | None = None  # the newest run on the metadata table when it was read

@@ -176,15 +176,14 @@ def create_feature_values(table: TableName, fields: Mapping[str, str]) -> str:
     """The statement that creates the table of a feature view's values unless it exists. ``fields`` has their CQL
     types.
     """
-    columns = ",\n    ".join(f'"{check_column(name)}" {kind}' for name, kind in fields.items())
-    return _definition("feature_values", table=table.quoted, fields=columns)
+    return _definition("feature_values", table=table.quoted, fields=",\n    ".join(_typed(fields)))
 
 
-def create_label_values(table: TableName, column: str) -> str:
-    """The statement that creates the table of a label view's labels, with the column of the first version, unless it
+def create_label_values(table: TableName, columns: Mapping[str, str]) -> str:
+    """The statement that creates the table of a label view's labels, with the columns of the first version, unless it
     exists.
     """
-    return _definition("label_values", table=table.quoted, column=check_column(column))
+    return _definition("label_values", table=table.quoted, columns=",\n    ".join(_typed(columns)))
 
 
 def label_bucket(image: UUID) -> int:
@@ -192,9 +191,9 @@ def label_bucket(image: UUID) -> int:
     return image.int >> 116
 
 
-def add_label_column(table: TableName, column: str) -> str:
-    """The statement that adds the column of another version to a table of labels."""
-    return f'ALTER TABLE {table.quoted} ADD "{check_column(column)}" int'
+def add_label_columns(table: TableName, columns: Mapping[str, str]) -> str:
+    """The statement that adds the columns of another version to a table of labels."""
+    return f"ALTER TABLE {table.quoted} ADD ({', '.join(_typed(columns))})"
 
 
 def create_vectors(table: TableName, length: int) -> str:
@@ -218,6 +217,11 @@ def defined_columns(statement: str) -> dict[str, str]:
     """The columns that one of these statements defines, with their CQL types."""
     lines = re.finditer(r'^    (?!PRIMARY KEY)"?(\w+)"? ([\w<>]+)', statement, re.MULTILINE)
     return {found[1]: found[2] for found in lines}
+
+
+def _typed(columns: Mapping[str, str]) -> list[str]:
+    """Columns with their CQL types, for a statement."""
+    return [f'"{check_column(name)}" {kind}' for name, kind in columns.items()]
 
 
 def _definition(name: str, **parts: str | None) -> str:

@@ -13,11 +13,11 @@ from benchmarks.harness.pairs import in_turn
 from benchmarks.harness.picture_rows import METADATA
 from benchmarks.harness.results import Row, tell
 from etl.cassandra.tables import read_table, uuid_text
-from etl.labels.versions import with_labels
+from etl.labels.versions import REPLACED, LabelVersions, with_labels
 from schemas import Columns
 from schemas.feature_sources import Labels
 from schemas.features import FeatureView
-from schemas.tables import add_label_column, create_label_values, create_metadata
+from schemas.tables import add_label_columns, create_label_values, create_metadata
 
 VERSIONS = 5
 _CLASSES = 1000
@@ -35,15 +35,17 @@ def rows_of_labels(folder: Path, figures: Figures, *, rows: int, pairs: int) -> 
         for number in range(VERSIONS, 0, -1)
     ]
     values = views[0].table_of(METADATA)
-    added = [add_label_column(values, view.column) for view in views[1:]]
-    statements = [create_metadata(METADATA, Columns()), create_label_values(values, views[0].column), *added]
+    added = [add_label_columns(values, view.label_columns) for view in views[1:]]
+    statements = [create_metadata(METADATA, Columns()), create_label_values(values, views[0].label_columns), *added]
     with feature_fixture(folder, *statements) as fixture:
         tell(f"{rows:,} rows of metadata, with {VERSIONS} labels each")
         images = _images(fixture.spark, rows)
         fixture.fill(METADATA, images.withColumn("label", _label(0)).select(*_NAMES))
         bucket = F.conv(F.substring("id", 1, 3), 16, 10).cast("int").alias("bucket")  # schemas.tables.label_bucket
-        labels = (_label(one.version).alias(one.column) for one in views)
-        fixture.fill(values, images.select(bucket, "id", *labels))
+        seen = [name for one in views for name in one.label_columns]
+        labels = [column for one in views for column in (_label(one.version), F.col("sha256"), _label(0))]
+        named = [column.alias(name) for column, name in zip(labels, seen, strict=True)]
+        fixture.fill(values, images.select(bucket, "id", *named))
         fixture.settle()
         wanted = {number: _contents(images.withColumn("label", _label(number))) for number in (0, _AS_OF)}
 
@@ -51,8 +53,10 @@ def rows_of_labels(folder: Path, figures: Figures, *, rows: int, pairs: int) -> 
             return read_table(fixture.spark, METADATA, columns=_NAMES)
 
         def earlier() -> DataFrame:
-            versions = views[VERSIONS - _AS_OF :]
-            return plain().transform(with_labels, metadata=METADATA, versions=versions, columns=Columns())
+            versions = LabelVersions(
+                metadata=METADATA, views=tuple(views[VERSIONS - _AS_OF :]), recorded=frozenset(seen)
+            )
+            return plain().transform(with_labels, versions=versions, columns=Columns()).drop(REPLACED)
 
         def measure(read: Callable[[], DataFrame], version: int) -> float:
             found: list[SparkRow] = []

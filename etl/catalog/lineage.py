@@ -18,9 +18,10 @@ from etl.cassandra.control import Control, check_columns
 from etl.cassandra.registry import FEATURE_VIEW, LABEL_VIEW, MODEL, SHARD_SET, SPLIT
 from etl.catalog.products import Product
 from etl.errors import TableError
+from etl.labels.corrections import State
 from etl.labels.versions import labels_of_image
 from etl.tables.metadata_table import history_in
-from etl.tables.runs import RecordedRun, recorded_runs
+from etl.tables.runs import RecordedRun, recorded_runs, sequences_by_ingest
 from etl.tables.states import is_deleted, last_removal
 from etl.tables.table_records import dataset_of, record_of
 from formats import FormatsError, open_split
@@ -162,15 +163,13 @@ class Tracer:
         check_columns(self._control, metadata, columns=[id_column])
         rows = self._control.execute(f'SELECT * FROM {metadata.quoted} WHERE "{id_column}" = ?', (image_id,))
         history = self._history(metadata, image_id)
-        subject = Node(
-            IMAGE,
-            str(image_id),
-            details=_of_image(rows[0], metadata) | labels_of_image(self._control, metadata, image_id)
-            if rows
-            else _of_past(history, metadata),
-        )
-        found = Lineage(subject, history=history)
         runs = list(self._runs(metadata))
+        details = _of_past(history, metadata)
+        if rows:
+            now = _state_of(rows[0], [run for run, _ in runs])
+            details = _of_image(rows[0], metadata) | labels_of_image(self._control, metadata, image_id, now=now)
+        subject = Node(IMAGE, str(image_id), details=details)
+        found = Lineage(subject, history=history)
         written = getattr(rows[0], "ingest_id", None) if rows else None
         before = {state["since"] for state in history}
         for row, node in runs:
@@ -418,6 +417,15 @@ def _of_image(row: Any, metadata: TableName) -> dict[str, Any]:
         "ingested": _time(getattr(row, "ingested_at", None)),
     }
     return {name: value for name, value in found.items() if value not in (None, "")}
+
+
+def _state_of(row: Any, runs: Sequence[RecordedRun]) -> State:
+    """What a metadata row says that an image is; rows of earlier versions have no ``since``."""
+    since, sha256, label = (getattr(row, name, None) for name in ("since", "sha256", "label"))
+    if since is None:
+        written = getattr(row, "ingest_id", None)
+        since = 0 if written is None else sequences_by_ingest(runs).get(written, 0)
+    return State(since, sha256 or b"", -1 if label is None else label)
 
 
 def _of_past(history: Sequence[Mapping[str, Any]], metadata: TableName) -> dict[str, Any]:

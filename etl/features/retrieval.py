@@ -16,7 +16,7 @@ from etl.columns import column, ours
 from etl.errors import TableError
 from etl.features.columns import Fields, find_fields
 from etl.features.history import KnownValues, newest_of_images, points_in_time, values_of_bytes
-from etl.labels.versions import label_values, label_views, states_in_time
+from etl.labels.versions import known_state, label_values, label_views, states_in_time
 from etl.tables.metadata_table import MetadataTable
 from schemas import Columns, TableName
 from schemas.features import FeatureView, ViewName, vector_length
@@ -25,8 +25,8 @@ from schemas.tables import check_column
 TIMES = ("sequence", "event_timestamp", "created_timestamp")
 """The run that wrote an image's bytes, that run's clock, and when the value was computed."""
 
-_STATE = {"label": ours("ingested"), "sha256": ours("sha256")}
-"""The columns with the label that an image was ingested with, and the SHA-256 of the bytes that it had."""
+_STATE = {"label": ours("ingested"), "sha256": ours("sha256"), "since": ours("since")}
+"""The columns with the label that an image was ingested with, the SHA-256 of the bytes that it had, and since when."""
 _KEY = ours("key")
 
 
@@ -121,8 +121,8 @@ def historical_features(
             other columns. If it has both, ``sequence`` decides.
         metadata: The metadata table.
         views: The feature views, as ``NAME`` (the newest version with values) or ``NAME@vN``; or label views, whose
-            values are class numbers: of the version that was the newest then, or if it does not name the image, those
-            that the image was ingested with.
+            values are class numbers: of the version that was the newest then, or if it does not name the image, or
+            other bytes of it, those that the image was ingested with.
         known: ``bytes`` for values of the bytes of then, whenever they were computed; ``computed`` for those that were
             computed by then, so that the result is what a model could have used at that time. This needs ``at``.
 
@@ -144,7 +144,8 @@ def historical_features(
         stored = _stored_fields(control, metadata, [str(view) for view in wanted_views if view not in of_labels])
         table = MetadataTable.open(spark, control, metadata)
         states = [KnownValues(states_in_time(table).withColumnsRenamed(_STATE), list(_STATE.values()))]
-        labels = [KnownValues(label_values(table, view), [view.name]) for view in of_labels]
+        values_of = {view.name: label_values(table, view) for view in of_labels}
+        labels = [KnownValues(values, versions.names) for values, versions in values_of.values()]
     names = [*(view.name for view in of_labels), *(name for one in stored for name in one.view.fields)]
     if taken := [name for name in names if name in kinds]:
         raise TableError(f"Wanted requests without the column {taken[0]}, which is a field of a view. Rename it.")
@@ -157,8 +158,10 @@ def historical_features(
         found = requests.transform(points_in_time, views=binary).withColumn(_KEY, F.col("id"))
     for one in stored:
         found = _with_values(found, one, spark=spark, by_digest="sha256" in table.fields, known=known)
-    ingested = _STATE["label"]
-    shown = {view.name: F.coalesce(view.name, ingested).alias(view.name) for view in of_labels}
+    state = {name: F.col(new) for name, new in _STATE.items()}
+    now = known_state(**state)
+    corrected = {name: versions.label(now=now) for name, (_, versions) in values_of.items()}
+    shown = {name: F.coalesce(label, state["label"]).alias(name) for name, label in corrected.items()}
     columns = [*kinds, *names]
     return found.select(*(shown.get(name, column(name)) for name in columns))
 

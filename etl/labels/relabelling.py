@@ -17,11 +17,12 @@ from pyspark.sql import functions as F
 from etl.cassandra import registry
 from etl.cassandra.control import Control, check_columns
 from etl.cassandra.registry import register_view
-from etl.cassandra.tables import append_rows, read_table, uuid_bytes, uuid_text
+from etl.cassandra.tables import append_rows, uuid_bytes, uuid_text
+from etl.columns import ours
 from etl.errors import ConflictError, SourceError
 from etl.frames import kept, small_table
 from etl.labels.plan import RelabelPlan
-from etl.labels.versions import label_views, next_version, with_labels
+from etl.labels.versions import LabelVersions, label_views, next_version, opened_versions, with_labels
 from etl.secrets import driver_storage, secrets_on_executors
 from etl.sources.labels.files import opened, read_labels
 from etl.sources.labels.matching import label_by_file, unmatched_labels
@@ -30,16 +31,18 @@ from etl.tables.metadata_table import MetadataTable
 from etl.tables.runs import new_ingest_id
 from etl.tables.sequence import Run, create_sequence, finish_run, take_run
 from etl.tables.table_records import check_pair
-from schemas import TableName
+from schemas import Columns, TableName
 from schemas.feature_sources import Labels
 from schemas.features import FeatureView
-from schemas.tables import add_label_column, create_label_values
+from schemas.tables import add_label_columns, create_label_values
 
 log = logging.getLogger("imagestrata.relabel")
 
 _SHOWN = 5
 _CHUNK = 1 << 20
 _NOT_NAMED = "no label: not in "
+_SEEN = (ours("sha256"), ours("label"))
+"""The columns with what an image is when it gets a label: its SHA-256, and its class number in the metadata."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,18 +81,18 @@ def run(spark: SparkSession, *, plan: RelabelPlan) -> RelabelReport:
         opened = MetadataTable.open(spark, control, table, columns=plan.columns)
         if opened.record is not None and opened.record.label_type != "int":
             raise ConflictError(f"Wanted images of one class each in {table}. Found: {opened.record.content}.")
-        known = label_views(control, table, name=plan.view)
+        views = label_views(control, table, name=plan.view)
+        known = opened_versions(control, table, views) if views else None
         digest = digest_of_labels(spark, plan)
-        labelled = kept(_labelled(spark, known, plan=plan), stack=stack)
+        labelled = kept(_labelled(opened, known, plan=plan), stack=stack)
         rows, new = _numbered(opened, labelled, plan=plan)
         changed = F.count_if(~F.col("label").eqNullSafe(F.col("number")))
         (counts,) = rows.agg(F.count("*").alias("images"), changed.alias("changed")).collect()
-        # The same file is another version if images have lost their labels since, because they were deleted or pruned
-        # and ingested again.
-        if known and known[0].digest == digest and not counts["changed"]:
+        # The same file is another version if images have other labels now, because they were replaced since.
+        if known and known.views[0].digest == digest and not counts["changed"]:
             return RelabelReport(
-                metadata_table=str(table), view=known[0].title, is_new=False, images=0, changed=0, new_classes=[],
-                sequence=known[0].sequence or 0, seconds=time.monotonic() - started,
+                metadata_table=str(table), view=known.title, is_new=False, images=0, changed=0, new_classes=[],
+                sequence=known.views[0].sequence or 0, seconds=time.monotonic() - started,
             )  # fmt: skip
         view, taken = _begin(opened, plan, version=next_version(control, table, name=plan.view), digest=digest)
         _write(control, rows, view=view, table=table, clock=taken.clock)
@@ -122,15 +125,16 @@ def _begin(table: MetadataTable, plan: RelabelPlan, *, version: int, digest: str
 
 
 def _write(control: Control, rows: DataFrame, *, view: FeatureView, table: TableName, clock: int) -> None:
-    """Write class numbers to the column of a version. Creates the column and its table if they are missing."""
+    """Write the labels of a version, and what they were made for. Creates the columns and their table."""
     values = view.table_of(table)
     if control.columns(values) is None:
         log.info("create table %s", values)
-        control.define(create_label_values(values, view.column))
+        control.define(create_label_values(values, view.label_columns))
     if view.column not in (control.columns(values) or {}):
-        control.define(add_label_column(values, view.column))
-    label = F.col("number").alias(view.column)
-    written = rows.select(_bucket().alias("bucket"), uuid_text("id").alias("id"), label)
+        control.define(add_label_columns(values, view.label_columns))
+    of_version = zip(("number", *_SEEN), view.label_columns, strict=True)
+    labels = [F.col(name).alias(new) for name, new in of_version]
+    written = rows.select(_bucket().alias("bucket"), uuid_text("id").alias("id"), *labels)
     append_rows(written, table=values, clock=clock)
 
 
@@ -139,16 +143,22 @@ def _bucket() -> Column:
     return F.conv(F.substring(F.hex("id"), 1, 3), 16, 10).cast("int")
 
 
-def _labelled(spark: SparkSession, versions: Sequence[FeatureView], *, plan: RelabelPlan) -> DataFrame:
-    """The images that the file names: ``id`` (16 bytes), ``label`` before, ``or_label``. Raises `SourceError`."""
-    table, columns = plan.metadata_table, plan.columns
-    rows = read_table(spark, table, columns=[columns.id, columns.label, "or_split", "path"])
-    before = rows.transform(with_labels, metadata=table, versions=versions, columns=columns)
+def _labelled(table: MetadataTable, versions: LabelVersions | None, *, plan: RelabelPlan) -> DataFrame:
+    """The images that the file names: ``id`` (16 bytes), ``label`` before, ``or_label``, and `_SEEN`. Raises
+    `SourceError`.
+    """
+    spark, (sha256, of_metadata) = table.spark, _SEEN
+    needed = ["since"] if versions is not None and versions.needs_since else []
+    rows = table.rows(["label", "or_split", "path", "sha256", *needed]).withColumn("id", uuid_text("id"))
+    rows = rows.withColumn(of_metadata, F.col("label"))
+    before = rows.transform(with_labels, versions=versions, columns=Columns())
     entries = before.select(
-        uuid_bytes(columns.id).alias("id"),
+        uuid_bytes("id").alias("id"),
         F.encode(F.coalesce("or_split", F.lit("")), "UTF-8").alias("or_split"),
         F.encode("path", "UTF-8").alias("path"),
-        F.col(columns.label).alias("label"),
+        "label",
+        F.col("sha256").alias(sha256),
+        of_metadata,
         *(F.lit(None).cast("string").alias(name) for name in ("or_label", "group_id", "reason")),
     )
     labels = read_labels(spark, plan.labels, path_column=plan.path_column, label_column=plan.label_column).rows
@@ -163,7 +173,7 @@ def _labelled(spark: SparkSession, versions: Sequence[FeatureView], *, plan: Rel
     if wrong := named.where(F.col("reason").isNotNull()).limit(_SHOWN + 1).collect():
         lines = [f"{bytes(row['path']).decode(errors='replace')}: {row['reason']}" for row in wrong]
         raise SourceError(f"Wanted one label for each path in {plan.labels}. Found: {_listed(lines)}")
-    return named.select("id", "label", "or_label")
+    return named.select("id", "label", "or_label", *_SEEN)
 
 
 def _listed(names: Sequence[str]) -> str:

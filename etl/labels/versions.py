@@ -1,13 +1,15 @@
 """The versions of label views, and the labels that images have in them.
 
 All versions of a label view are columns of one table. A version has the labels of its file, for the images that the
-file names; other images keep the label of the version before, and at last that of the metadata table.
+file names; other images keep the label of the version before, and at last that of the metadata table. A label counts
+for the bytes that it was made for (`corrections`).
 """
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from etl.cassandra.control import Control
@@ -16,11 +18,15 @@ from etl.cassandra.tables import read_table, uuid_text
 from etl.columns import column, ours
 from etl.errors import TableError
 from etl.frames import small_table
+from etl.labels.corrections import Seen, State, is_replaced
 from etl.tables.metadata_table import MetadataTable
 from etl.tables.runs import FINISHED, recorded_runs
 from schemas import Columns, TableName
 from schemas.features import FeatureView, ViewName
 from schemas.tables import DELETED, PRUNED, label_bucket
+
+REPLACED = ours("replaced")
+"""The column that `with_labels` adds."""
 
 
 def label_views(control: Control, metadata: TableName, *, name: str | None = None) -> list[FeatureView]:
@@ -46,12 +52,83 @@ def newest_label_views(control: Control, metadata: TableName, *, until: int | No
     return [newest[name] for name in sorted(newest)]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelVersions:
+    """A version of a label view of a metadata table, and all before it, looked up once."""
+
+    metadata: TableName
+    views: tuple[FeatureView, ...]  # the newest first
+    recorded: frozenset[str]  # the columns that the table of the labels has; old versions have only the labels
+
+    @property
+    def title(self) -> str:
+        """The name with the newest version: ``label@v2``."""
+        return self.views[0].title
+
+    @property
+    def table(self) -> TableName:
+        """The table of the labels."""
+        return self.views[0].table_of(self.metadata)
+
+    @property
+    def needs_since(self) -> bool:
+        """Whether a version did not record what it corrected, so that the runs since which images are there decide."""
+        return not all(view.label_columns.keys() <= self.recorded for view in self.views)
+
+    @property
+    def names(self) -> list[str]:
+        """The columns of `read`, without the id."""
+        return [self._own(name) for view in self.views for name in view.label_columns if name in self.recorded]
+
+    def _own(self, name: str) -> str:
+        return ours(f"{self.views[0].name} {name}")
+
+    def read(self, spark: SparkSession) -> DataFrame:
+        """The labels of images, and what they were made for: ``id`` (text) and the columns `names`."""
+        names = [name for view in self.views for name in view.label_columns if name in self.recorded]
+        rows = read_table(spark, self.table, columns=["id", *names])
+        return rows.select("id", *(F.col(name).alias(self._own(name)) for name in names))
+
+    def label(self, *, now: State, uses_replaced: bool = False) -> Column:
+        """The label of an image, from the columns `names`: of the newest version that names it and was made for what
+        the image is ``now``, or for anything; null if there is none.
+        """
+        return F.coalesce(
+            *(
+                F.when(F.lit(True) if uses_replaced else ~is_replaced(seen, now), label)
+                for label, seen in self._corrections()
+            )
+        )
+
+    def replaced(self, *, now: State) -> Column:
+        """Whether an image was replaced since the newest version that names it."""
+        found = (F.when(label.isNotNull(), is_replaced(seen, now)) for label, seen in self._corrections())
+        return F.coalesce(*found, F.lit(False))
+
+    def _corrections(self) -> Iterator[tuple[Column, Seen]]:
+        for view in self.views:
+            label, sha256, before = (F.col(self._own(name)) for name in view.label_columns)
+            is_recorded = view.label_columns.keys() <= self.recorded
+            told = known_state(since=None, sha256=sha256, label=before)
+            yield label, Seen(view.sequence or 0, *(told[1:] if is_recorded else ()))
+
+
+def known_state(*, since: Column | None, sha256: Column | None, label: Column) -> State:
+    """What images are, from columns with nulls; None for columns that are missing."""
+    nothing = F.expr("X''")
+    return State(
+        F.lit(0) if since is None else since,
+        nothing if sha256 is None else F.coalesce(sha256, nothing),
+        F.coalesce(label, F.lit(-1)),
+    )
+
+
 def versions_of(
     control: Control, metadata: TableName, view: ViewName, *, until: int | None = None
-) -> list[FeatureView]:
-    """A version of a label view (without a number, the newest one) and all before it, the newest first.
-    Raises `TableError` if there is no such version, or a later run than ``until`` added it. Without a number, there are
-    none if all are later."""
+) -> LabelVersions | None:
+    """A version of a label view (without a number, the newest one) and all before it. Raises `TableError` if there is
+    no such version, or a later run than ``until`` added it. Without a number, None if all are later.
+    """
     views = label_views(control, metadata, name=view.name)
     if until is not None:
         later = [one for one in views if (one.sequence or 0) > until]
@@ -62,7 +139,7 @@ def versions_of(
             )
         views = [one for one in views if one not in later]
         if view.version is None and later and not views:
-            return []  # the labels then were those of the metadata
+            return None  # the labels then were those of the metadata
     found = [one for one in views if view.version is None or one.version <= view.version]
     if not found or (view.version is not None and found[0].version != view.version):
         there = ", ".join(one.title for one in views) or "none"
@@ -70,63 +147,88 @@ def versions_of(
         raise TableError(
             f"Wanted the labels {view} of {metadata}{then}. Found: {there}. jobs/relabel.py adds versions."
         )
+    return opened_versions(control, metadata, found)
+
+
+def opened_versions(control: Control, metadata: TableName, views: Sequence[FeatureView]) -> LabelVersions:
+    """Versions of one label view, the newest first, with the columns of their table."""
+    columns = (control.columns(views[0].table_of(metadata)) or {}).keys()
+    return LabelVersions(metadata=metadata, views=tuple(views), recorded=frozenset(columns))
+
+
+def labels_of_image(control: Control, metadata: TableName, image: uuid.UUID, *, now: State) -> dict[str, int]:
+    """The corrections of an image, by the title of their version: the newest one of each label view that counts for
+    what the image is ``now``, and newer ones as ``label@v2 (replaced since)``.
+    """
+    found: dict[str, int] = {}
+    counted: set[str] = set()
+    for view in label_views(control, metadata):  # the newest version first
+        values = view.table_of(metadata)
+        there = (control.columns(values) or {}).keys()
+        names = [name for name in view.label_columns if name in there]
+        if view.name in counted or view.column not in names:
+            continue
+        query = f"SELECT {', '.join(names)} FROM {values.quoted} WHERE bucket = ? AND id = ?"
+        for label, *seen in control.execute(query, (label_bucket(image), image)):
+            if label is None:
+                continue
+            sha256, before = seen or (None, None)
+            told = Seen(view.sequence or 0, sha256 or b"", -1 if before is None else before)
+            is_old = is_replaced(told if seen else Seen(view.sequence or 0), now)
+            found[f"{view.title} (replaced since)" if is_old else view.title] = label
+            counted |= set() if is_old else {view.name}
     return found
 
 
-def labels_of_image(control: Control, metadata: TableName, image: uuid.UUID) -> dict[str, int]:
-    """The label of an image in each label view that has one, by the title of the version that it comes from."""
-    found: dict[str, tuple[str, int]] = {}
-    for view in label_views(control, metadata):  # the newest version first
-        values = view.table_of(metadata)
-        if view.name not in found and control.columns(values) is not None:
-            query = f'SELECT "{view.column}" AS label FROM {values.quoted} WHERE bucket = ? AND id = ?'
-            for row in control.execute(query, (label_bucket(image), image)):
-                if row.label is not None:
-                    found[view.name] = (view.title, row.label)
-    return dict(found.values())
-
-
 def with_labels(
-    rows: DataFrame, /, *, metadata: TableName, versions: Sequence[FeatureView], columns: Columns
+    rows: DataFrame, /, *, versions: LabelVersions | None, columns: Columns, uses_replaced: bool = False
 ) -> DataFrame:
-    """Replace the labels of images (ids as text) by the newest ones of these versions, where they have one.
-    ``versions`` are those of `versions_of`, the newest first.
+    """Replace the labels of images (ids as text) by the newest ones of these versions that were made for what the
+    images are in these rows, or with ``uses_replaced`` for anything. Adds the column `REPLACED`: whether the image was
+    replaced since the newest version that names it. ``rows`` have ``sha256`` if the table has it, and ``since`` if the
+    versions need it.
     """
-    if not versions:
+    if versions is None:
         return rows
-    names = [view.column for view in versions]
-    values = read_table(rows.sparkSession, versions[0].table_of(metadata), columns=["id", *names])
-    of_image, newest = ours("id"), ours("label")
-    labels = values.select(F.col("id").alias(of_image), F.coalesce(*names).alias(newest))
-    joined = rows.join(labels, on=F.col(columns.id) == F.col(of_image), how="left")
-    label = F.coalesce(newest, columns.label).alias(columns.label)
-    return joined.select(*(label if name == columns.label else column(name) for name in rows.columns))
+    now = known_state(
+        since=F.col("since") if versions.needs_since else None,
+        sha256=F.col("sha256") if "sha256" in rows.columns else None,
+        label=F.col(columns.label),
+    )
+    of_image = ours("id")
+    values = versions.read(rows.sparkSession).withColumnRenamed("id", of_image)
+    joined = rows.join(values, on=F.col(columns.id) == F.col(of_image), how="left")
+    found = versions.label(now=now, uses_replaced=uses_replaced)
+    label = F.coalesce(found, columns.label).alias(columns.label)
+    shown = (label if name == columns.label else column(name) for name in rows.columns)
+    return joined.select(*shown, versions.replaced(now=now).alias(REPLACED))
 
 
-def label_values(table: MetadataTable, view: ViewName) -> DataFrame:
+def label_values(table: MetadataTable, view: ViewName) -> tuple[DataFrame, LabelVersions]:
     """The labels of a version of a label view and of all before it, as values of a feature view: ``id`` (text),
-    ``sequence`` and ``event_timestamp`` of the run that wrote the label, and the class number in a column with the name
-    of the view; a row for each version that names an image. Raises `TableError`.
+    ``sequence`` and ``event_timestamp`` of the run that wrote a label, and `LabelVersions.names` as they were after
+    this run; a row for each version that names an image. Raises `TableError`.
     """
     versions = versions_of(table.control, table.name, view)
+    assert versions is not None  # without a run until which they count
     # Now, not those of the opened table: a version may have been added since.
     clocks = {run.sequence: run.clock for run in recorded_runs(table.control, table.name)}
-    rows = read_table(table.spark, versions[0].table_of(table.name), columns=["id", *(one.column for one in versions)])
-    each = [
-        F.struct(
-            F.lit(one.sequence).cast("bigint").alias("sequence"),
-            F.timestamp_micros(F.lit(clocks[one.sequence or 0])).alias("event_timestamp"),
-            F.col(one.column).alias(view.name),
-        )
-        for one in versions
-    ]
-    return rows.select("id", F.inline(F.array(*each))).where(F.col(view.name).isNotNull())
+    rows, each = versions.read(table.spark), []
+    for number, one in enumerate(versions.views):
+        then = replace(versions, views=versions.views[number:]).names
+        known = [(F.col(name) if name in then else F.lit(None)).alias(name) for name in versions.names]
+        run = F.lit(one.sequence).cast("bigint").alias("sequence")
+        started = F.timestamp_micros(F.lit(clocks[one.sequence or 0])).alias("event_timestamp")
+        is_named = F.col(then[0]).isNotNull()
+        each.append(F.when(is_named, F.struct(run, started, *known)))
+    return rows.select("id", F.inline(F.array_compact(F.array(*each)))), versions
 
 
 def states_in_time(table: MetadataTable) -> DataFrame:
     """The states of images, now and earlier, as values of a feature view.
-    These are ``id`` (text), ``sequence`` and ``event_timestamp`` of the run since which the image has the state,
-    ``label`` and ``sha256``: a row for each state of an image, and one without values for each removal."""
+    These are ``id`` (text), ``sequence`` and ``event_timestamp`` of the run since which the image has the state, which
+    is ``since`` too, ``label`` and ``sha256``: a row for each state of an image, and one without label and ``sha256``
+    for each removal."""
     rows = table.rows(["since", "label", "sha256"]).withColumn("id", uuid_text("id"))
     state = (F.coalesce("since", F.lit(0)).alias("sequence"), "label", "sha256")
     states = rows.select("id", *state)
@@ -136,7 +238,7 @@ def states_in_time(table: MetadataTable) -> DataFrame:
     known = F.broadcast(small_table(table.spark, clocks, "sequence BIGINT, clock BIGINT"))
     joined = states.join(known, on="sequence", how="left")
     started = F.timestamp_micros(F.coalesce("clock", F.lit(0))).alias("event_timestamp")
-    return joined.select("id", "sequence", started, "label", "sha256")
+    return joined.select("id", "sequence", started, F.col("sequence").alias("since"), "label", "sha256")
 
 
 def _earlier_states(history: DataFrame, rows: DataFrame, *, state: Sequence[Column | str]) -> DataFrame:

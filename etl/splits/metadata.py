@@ -23,7 +23,7 @@ from etl.columns import check_theirs, column, ours
 from etl.errors import TableError
 from etl.expressions import names_in
 from etl.features.columns import LACKS, Fields, check_complete, find_fields, metadata_columns, with_fields
-from etl.labels.versions import newest_label_views, versions_of, with_labels
+from etl.labels.versions import REPLACED, LabelVersions, newest_label_views, versions_of, with_labels
 from etl.splits.plan import LABELS, SplitPlan
 from etl.splits.positions import added_up, fingerprint_sums
 from etl.tables.class_numbers import class_names
@@ -39,6 +39,7 @@ from schemas.cache import NAME as MANIFEST
 from schemas.cache import CacheManifest
 from schemas.feature_sources import typed
 from schemas.features import FeatureView
+from schemas.manifest import NEWER
 
 ID_AND_LABEL = ("id", "label")
 CLASS_NAME = "or_label"  # the column with the class names if the tables have no list of classes
@@ -49,7 +50,10 @@ EXPIRES = ours("expires")  # the column with the time at which an image expires,
 _EXPIRY = ("ingested_at", "ingest_id")
 _OF_THE_INGEST = (*_EXPIRY, "since")  # they differ between ingests of the same images
 # The fields that `Metadata` has in common with the manifests of caches and splits.
-_IN_MANIFESTS = ("columns", "label_type", "class_names", "features", "label_view", "as_of", "sequence", "unfinished")
+_IN_MANIFESTS = (
+    *("columns", "label_type", "class_names", "features", "label_view", "labels_of_replaced"),
+    *("as_of", "sequence", "unfinished"),
+)
 _ROWS = "rows"
 _CACHE = Kind(
     new="metadata",
@@ -78,6 +82,8 @@ class Metadata:
     features: tuple[str, ...] = ()  # the feature views that columns come from, with their versions
     stored: tuple[FeatureView, ...] = ()  # the feature views whose values are stored beside the split
     label_view: str | None = None  # the version of the label view that the labels come from
+    labels_of_replaced: str | None = None  # as in a split manifest, as ``replaced``
+    replaced: int = 0
     as_of: int | None = None  # the run whose rows these are, if they are not the newest ones
     sequence: int | None = None  # the newest run when the table was read; None if no run is recorded
     unfinished: tuple[int, ...] = ()  # the runs that could still write images then
@@ -168,7 +174,7 @@ class _Tables:
     classes: Mapping[str, int]
     is_key: bool
     earlier: EarlierMetadata | None
-    relabelled: Sequence[FeatureView]
+    relabelled: LabelVersions | None
     unused: Sequence[FeatureView]
     views: Sequence[Fields]
 
@@ -203,7 +209,7 @@ class _Tables:
                 classes=class_names(control, keyspace=name.keyspace, dataset=dataset),
                 is_key=control.key(name) == [names.id],
                 earlier=earlier,
-                relabelled=versions_of(control, name, plan.label_view, until=until) if plan.label_view else (),
+                relabelled=versions_of(control, name, plan.label_view, until=until) if plan.label_view else None,
                 unused=() if plan.label_view else newest_label_views(control, name, until=until),
                 views=find_fields(control, name, names=asked, pinned=plan.features),
             )
@@ -230,24 +236,29 @@ class _Tables:
         wanted = {*only, *(() if self.classes else (CLASS_NAME,))}
         return [name for name in others if name in wanted]
 
-    def rows(self, others: Sequence[str]) -> DataFrame:
-        """``id``, ``label``, these columns, and what later steps need of features, expiry and earlier runs."""
+    def rows(self, others: Sequence[str], *, uses_replaced: bool) -> DataFrame:
+        """``id``, ``label``, these columns, and what later steps need of features, labels, expiry and earlier runs."""
         table, names, earlier = self.table, self.table.columns, self.earlier
         ttls = expiring(table.runs)
         has_number = self.label_type == "int"
         read = [names.id, *([names.label] if has_number else []), *others]
-        read += ["sha256"] if self.views and "sha256" in table.fields else []
+        relabelled = self.relabelled
+        read += ["sha256"] if (self.views or relabelled) and "sha256" in table.fields else []
+        if relabelled is not None and relabelled.needs_since:
+            read += [name for name in ("ingest_id", "since") if name in table.fields]
         read += [*sorted(metadata_columns(self.views)), *(earlier.needed if earlier else [])]
         read += _EXPIRY if ttls else ()
         of_table = read_table(table.spark, table.name, columns=list(dict.fromkeys(read)))
         if earlier is not None:
             of_table = earlier.rows(of_table)
-        if self.relabelled:
+        elif relabelled is not None and relabelled.needs_since:
+            of_table = of_table.transform(table.with_since)
+        if relabelled is not None:
             if not has_number:
                 raise TableError(
                     f"Wanted images of one class each, for --label-view. Found: labels of type {self.label_type}."
                 )
-            of_table = of_table.transform(with_labels, metadata=table.name, versions=self.relabelled, columns=names)
+            of_table = of_table.transform(with_labels, versions=relabelled, columns=names, uses_replaced=uses_replaced)
         label = F.col(names.label) if has_number else F.lit(-1)
         return of_table.transform(with_fields, fields=self.views, key=names.id).select(
             uuid_bytes(names.id).alias("id"),
@@ -260,6 +271,7 @@ class _Tables:
             *([expires_at(ttls)] if ttls else []),
             *(f"`{LACKS} {number}`" for number in range(len(self.views))),
             *([THEN] if earlier and earlier.states else []),
+            *([REPLACED] if relabelled else []),
         )
 
     def usable(self, rows: DataFrame, *, address: str | None) -> tuple[DataFrame, tuple[str, ...]]:
@@ -290,7 +302,8 @@ def copy_table(spark: SparkSession, address: str | None, *, plan: SplitPlan, onl
     """
     tables = _Tables.open(spark, plan=plan)
     table, label_type = tables.table, tables.label_type
-    rows, told = tables.usable(tables.rows(tables.others(plan, only=only)), address=address)
+    copied = tables.rows(tables.others(plan, only=only), uses_replaced=plan.labels_of_replaced != NEWER)
+    rows, told = tables.usable(copied, address=address)
     rows, warnings = check_complete(rows, fields=tables.views, metadata=table.name, data=tables.data)
     if label_type == "int" and not tables.has_label and rows.where(F.col("label").isNotNull()).isEmpty():
         label_type, rows = "none", rows.withColumn("label", F.lit(-1))
@@ -304,7 +317,8 @@ def copy_table(spark: SparkSession, address: str | None, *, plan: SplitPlan, onl
         class_names={number: name for name, number in tables.classes.items()},
         features=tuple(one.view.title for one in tables.views),
         stored=tuple(one.view for one in tables.views if one.view.name in pinned),
-        label_view=tables.relabelled[0].title if tables.relabelled else None,
+        label_view=tables.relabelled.title if tables.relabelled else None,
+        labels_of_replaced=plan.labels_of_replaced if tables.relabelled else None,
         as_of=None if tables.earlier is None else tables.earlier.sequence,
         sequence=table.newest,
         unfinished=tuple(sorted(run.sequence for run in unfinished(table.runs))),
@@ -343,6 +357,16 @@ def first_expiry(rows: DataFrame, *, metadata: Metadata) -> tuple[int, str | Non
     (row,) = found.agg(F.count("*").alias("images"), F.min(F.unix_timestamp(EXPIRES)).alias("first")).collect()
     first = row["first"]
     return row["images"], None if first is None else datetime.fromtimestamp(first, tz=UTC).isoformat()
+
+
+def count_replaced(rows: DataFrame, *, metadata: Metadata) -> int:
+    """The number of images that were replaced since their label was corrected, each once. Runs Spark if the labels come
+    from a label view.
+    """
+    if REPLACED not in metadata.rows.columns:
+        return 0
+    known = metadata.rows.where(F.col(REPLACED)).select("id")
+    return known.join(rows.select("id").distinct(), on="id", how="left_semi").count()
 
 
 def count_repeated(rows: DataFrame) -> int:

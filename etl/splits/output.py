@@ -136,6 +136,7 @@ class SplitOutput:
             num_classes=1 + largest,
             has_position=plan.has_position,
             warnings=tuple(warnings),
+            replaced=metadata.replaced,
             expires=metadata.expires,
             stored_features=tuple(stored),
             groups=groups,

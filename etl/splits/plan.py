@@ -4,11 +4,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal, get_args
 
 from schemas import Columns, TableName
 from schemas.as_of import AsOf
 from schemas.features import ViewName
+from schemas.manifest import NEWER
 
 USUAL_RATIOS = (Fraction(8), Fraction(2))
 BALANCES = ("original", "random", "uniform")
@@ -22,6 +23,7 @@ _STRANGE = re.compile(r"[\[\]{}*?:^\\]")
 MAX_DISTANCE = 8  # the most bits in which the perceptual hashes of images that look alike may differ
 MOST_SPLITS = 100  # each row is compared with the end of each split, in expressions that Spark compiles
 
+LabelsOfReplaced = Literal["newer", "keep"]
 Balance = str | tuple[Fraction, ...] | tuple[tuple[str, Fraction], ...]
 
 
@@ -158,7 +160,8 @@ class SplitPlan:
     their hashes differ. ``stratify`` has the columns
     whose combinations are split exactly; None means the label, or the labels. ``where`` selects rows, and ``top``
     those of them with the highest values. ``features`` are feature views whose values are stored beside the split;
-    conditions use these versions. ``label_view`` replaces the labels, ``as_of`` takes images and labels of an
+    conditions use these versions. ``label_view`` replaces the labels, where
+    ``labels_of_replaced`` decides about images that were replaced since; ``as_of`` takes images and labels of an
     earlier run, and ``skip_replaced`` leaves out those whose bytes no longer exist, ``exclude`` leaves out the
     images of other splits, and ``pins`` and ``extend`` fix the split of some images. ``dataset`` selects the class
     list; None means the dataset of the metadata table. Raises ValueError for invalid options.
@@ -181,6 +184,7 @@ class SplitPlan:
     top: Top | None = None
     features: tuple[ViewName, ...] = ()
     label_view: ViewName | None = None
+    labels_of_replaced: LabelsOfReplaced = NEWER
     as_of: str | None = None
     skip_replaced: bool = False
     exclude: tuple[SplitRef, ...] = ()
@@ -211,6 +215,14 @@ class SplitPlan:
             raise ValueError("Wanted --dataset or a metadata cache, which has the list of classes. Found: both")
         if self.skip_replaced and self.as_of is None:
             raise ValueError("Wanted --skip-replaced with --as-of. Found: --skip-replaced alone")
+        if self.labels_of_replaced not in get_args(LabelsOfReplaced):
+            wanted = " or ".join(get_args(LabelsOfReplaced))
+            raise ValueError(f"Wanted {wanted} for --labels-of-replaced. Found: {self.labels_of_replaced!r}")
+        if self.labels_of_replaced != NEWER and self.label_view is None:
+            raise ValueError(
+                f"Wanted --labels-of-replaced with --label-view. Found: --labels-of-replaced {self.labels_of_replaced} "
+                "alone"
+            )
         if self.as_of is not None:
             AsOf.parse(self.as_of)
         of_table = {"--features": self.features, "--label-view": self.label_view, "--as-of": self.as_of}
@@ -329,6 +341,7 @@ class SplitPlan:
             "top": self.top and str(self.top),
             "features": [str(view) for view in self.features],
             "label-view": self.label_view and str(self.label_view),
+            "labels-of-replaced": self.labels_of_replaced,
             "as-of": self.as_of,
             "skip-replaced": self.skip_replaced,
             "exclude": [str(ref) for ref in self.exclude],

@@ -34,6 +34,7 @@ class SplitReport:
     method: str
     leaks: dict[str, dict[str, int]]
     warnings: list[str]
+    replaced: int  # images that were replaced since their label was corrected; 0 if nothing was written
     seconds: float = field(compare=False)
 
     def __str__(self) -> str:
@@ -93,6 +94,7 @@ def report(
         method=dealt.method,
         leaks={name: dict(found) for name, found in leaks.items()},
         warnings=list(warnings),
+        replaced=metadata.replaced,
         seconds=seconds,
     )
 
@@ -123,6 +125,7 @@ def page_facts(
         "groups": plan.group_column,
         "condition": plan.where,
         "as of run": metadata.as_of,
+        "labels": metadata.label_view,
         "excluded": ", ".join(map(str, plan.exclude)),
         "pinned": ", ".join(map(str, plan.pins)),
         "extends": plan.extend,

@@ -23,7 +23,7 @@ from etl.splits.dealing.shares import Shares, Stratum, check_sizes, share
 from etl.splits.dealing.steps import order_rows
 from etl.splits.dealing.survey import survey
 from etl.splits.leaks import WATCHED, count_leaks
-from etl.splits.metadata import Metadata, first_expiry
+from etl.splits.metadata import Metadata, count_replaced, first_expiry
 from etl.splits.metadata_reading import check_sample, checked, open_metadata
 from etl.splits.output import SplitOutput, check_parts, parts
 from etl.splits.page.document import render
@@ -46,7 +46,7 @@ from formats.splits.features import FOLDER as FEATURES
 from formats.splits.opened import is_dictionary
 from schemas import SplitManifest, SplitPart
 from schemas.features import ViewName
-from schemas.manifest import StoredFeature, StoredGroups
+from schemas.manifest import NEWER, StoredFeature, StoredGroups
 
 log = logging.getLogger("imagestrata.split")
 
@@ -104,8 +104,9 @@ def run(spark: SparkSession, *, plan: SplitPlan) -> SplitReport:
             spark, written, metadata=metadata, sizes=dealt.sizes, is_cached=plan.metadata_in is not None
         )
         expiring, expires = first_expiry(written, metadata=metadata)
-        metadata = replace(metadata, expires=expires)
+        metadata = replace(metadata, expires=expires, replaced=count_replaced(written, metadata=metadata))
         warnings = [*dealt.warnings, *_of_leaks(leaks), *unchecked, *_of_expiry(expiring, expires)]
+        warnings += _of_replaced(metadata)
         facts = page_facts(plan, dealt, metadata=metadata, ratios=ratios, parts=found, leaks=leaks, warnings=warnings)
         published = output.publish(
             found, plan=plan, metadata=metadata, warnings=warnings, page=render(facts), stored=stored, groups=groups
@@ -351,6 +352,16 @@ def _of_leaks(leaks: dict[str, dict[str, int]]) -> list[str]:
         for name, found in leaks.items()
         if found["values in two splits"] and name in WATCHED
     ]
+
+
+def _of_replaced(metadata: Metadata) -> list[str]:
+    """A warning about images that were replaced since their label was corrected."""
+    if not metadata.replaced:
+        return []
+    what = f"{counted(metadata.replaced, 'image')} of other bytes or another class than {metadata.label_view} corrected"
+    if metadata.labels_of_replaced == NEWER:
+        return [f"{what}: the labels are newer ones, of {metadata.metadata_table} (--labels-of-replaced newer)"]
+    return [f"{what}: the labels are these corrections all the same (--labels-of-replaced keep)"]
 
 
 def _of_expiry(images: int, expires: str | None) -> list[str]:

@@ -207,13 +207,14 @@ def metadata_as_of(
     rows: DataFrame, /, *, states: DataFrame, sequence: int, columns: Columns, label_type: str
 ) -> DataFrame:
     """Current metadata rows (with ``since``, ``sha256``, and ``labels`` for label type ``multi``) as they were after a
-    run, from `states_at` it. These are the images that existed then and have a row now, with the labels and source of
-    then, and a column `THEN`: `CURRENT` if nothing has changed, `EARLIER` for a row whose state was replaced since
-    but whose bytes are the same, and `REPLACED` if the data table has other bytes, another mask or another array now.
+    run, from `states_at` it. These are the images that existed then and have a row now, with the labels, the source and
+    the SHA-256 of then, and a column `THEN`: `CURRENT` if nothing has changed, `EARLIER` for a row whose state was
+    replaced since but whose bytes are the same, and `REPLACED` if the data table has other bytes, another mask or
+    another array now.
     """
-    named = {columns.label: "label", "labels": "labels", "or_label": "or_label", "source": "source"}
+    named = {columns.label: "label", **{name: name for name in ("labels", "or_label", "source", "sha256", "since")}}
     named = {name: state for name, state in named.items() if name in rows.columns and state in states.columns}
-    wanted = dict.fromkeys(["sha256", *named.values()])
+    wanted = dict.fromkeys(["sha256", "since", *named.values()])
     then = states.select(F.col("id").alias(_ID), F.struct(*wanted).alias(_STATE))
     joined = rows.join(then, on=F.col(columns.id) == F.col(_ID), how="left")
     is_current = F.col("since") <= sequence

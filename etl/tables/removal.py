@@ -18,7 +18,6 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from etl.cassandra import registry
 from etl.cassandra.cluster import Cluster
 from etl.cassandra.control import Control
 from etl.cassandra.registry import registered_views

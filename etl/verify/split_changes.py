@@ -28,6 +28,7 @@ from formats.splits.fingerprint import split_fingerprint
 from formats.splits.opened import OpenSplit
 from schemas import Columns, SchemaError, SplitManifest, SplitPart, TableName
 from schemas.features import ViewName
+from schemas.manifest import NEWER
 
 log = logging.getLogger("imagestrata.verify")
 
@@ -235,7 +236,8 @@ def _labels(table: MetadataTable, rows: DataFrame, history: DataFrame, *, manife
         ).drop(THEN)
     if manifest.label_view is not None:
         versions = versions_of(table.control, table.name, ViewName.parse(manifest.label_view))
-        rows = rows.transform(with_labels, metadata=table.name, versions=versions, columns=columns)
+        uses_replaced = manifest.labels_of_replaced != NEWER
+        rows = rows.transform(with_labels, versions=versions, columns=columns, uses_replaced=uses_replaced)
     return rows.select("id", F.col("label").alias("is"))
 
 

@@ -56,7 +56,10 @@ ELSEWHERE = {
         "needs tables: tests/integration/jobs/test_split.py",
     ),
     "features": "needs tables: tests/e2e/tables/test_features_of_splits.py",
-    **dict.fromkeys(("label_view", "as_of", "skip_replaced"), "needs tables: tests/integration/jobs/test_as_of.py"),
+    **dict.fromkeys(
+        ("label_view", "labels_of_replaced", "as_of", "skip_replaced"),
+        "needs tables: tests/e2e/tables/test_earlier_splits.py",
+    ),
 }
 """Options that choose the table. Splits of a cache do not have them."""
 

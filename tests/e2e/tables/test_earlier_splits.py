@@ -5,12 +5,16 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
+import pandas as pd
 import pytest
 from pyspark.sql import SparkSession
 
 from etl.cassandra.control import Control
+from etl.catalog.lineage import Tracer
 from etl.errors import TableError
+from etl.features import historical_features
 from etl.ingest import ingestion
 from etl.ingest.plan import IngestPlan
 from etl.labels.plan import RelabelPlan
@@ -37,6 +41,7 @@ class Table:
 
     def __init__(self, spark: SparkSession, control: Control, keyspace: str, folder: Path) -> None:
         self.spark, self.control, self.keyspace, self.folder = spark, control, keyspace, folder
+        self.metadata = TableName(keyspace, "metadata")
         self.tree, self.labels = folder / "tree", folder / "labels.csv"
 
     def ingest(self, labels: dict[str, str], **files: int) -> int:
@@ -50,6 +55,11 @@ class Table:
         tables = {} if "metadata_in" in options else tables_of(self.keyspace)
         plan = SplitPlan(**tables, out=str(self.folder / name), ratios=(Fraction(1),), as_of=as_of, **options)
         return splitting.run(self.spark, plan=plan)
+
+    def relabel(self, **labels: str) -> None:
+        file = self.folder / "corrections.csv"
+        file.write_text("path,label\n" + "".join(f"{name}.png,{label}\n" for name, label in labels.items()))
+        relabel.run(self.spark, plan=RelabelPlan(labels=str(file), **tables_of(self.keyspace)))
 
     def labels_in(self, name: str) -> tuple[dict[str, str], int | None]:
         """The class of each image in a split, and its run."""
@@ -86,9 +96,7 @@ def test_splits_of_an_earlier_run_and_what_changed_since(
     between = datetime.now(UTC).isoformat()
     third = FIRST | {"b": "dog"}
     assert table.ingest(third) == 3
-    relabel_file = tmp_path / "new.csv"
-    relabel_file.write_text("path,label\ne.png,cat\n")
-    relabel.run(spark, plan=RelabelPlan(labels=str(relabel_file), **tables_of(keyspace)))  # run 4
+    table.relabel(e="cat")  # run 4
     assert table.ingest(third | {"f": "cat"}, c=9, f=10) == 5
     # as jobs/delete.py removes d, in run 6
     values = (image_id(keyspace, b"", b"d.png"), datetime.now(UTC))
@@ -150,3 +158,51 @@ def test_splits_of_an_earlier_run_and_what_changed_since(
     file.write_bytes(other.read_bytes())
     damaged = split_changes.run(spark, address=str(tmp_path / "one"))
     assert damaged.counts == {"other files": 1, "other label": 1}
+
+
+def test_a_correction_belongs_to_the_bytes_that_were_looked_at(
+    spark: SparkSession, control: Control, keyspace: str, tmp_path: Path
+) -> None:
+    table, view = Table(spark, control, keyspace, tmp_path), {"label_view": ViewName("label")}
+    corrected = {"a": "dog", "b": "dog", "c": "cat", "d": "dog", "e": "dog"}
+    table.ingest(FIRST, a=0, b=1, c=2, d=3, e=4)
+    table.relabel(a="dog", b="dog", c="cat")  # run 2
+    assert table.split("before", None, **view).replaced == 0
+    assert table.labels_in("before") == (corrected, None)
+
+    assert table.ingest(FIRST | {"b": "bird"}, a=9) == 3  # a has other bytes, b another class
+    newer = table.split("newer", None, **view, metadata_out=str(tmp_path / "rows"))
+    assert table.labels_in("newer") == (corrected | {"a": "cat", "b": "bird"}, None)
+    told = "2 images of other bytes or another class than label@v1 corrected: the labels are newer ones"
+    assert (newer.replaced, any(told in one for one in newer.warnings)) == (2, True)
+    keep = table.split("keep", None, **view, labels_of_replaced="keep")
+    assert table.labels_in("keep") == (corrected, None)
+    assert (keep.replaced, any("corrections all the same" in one for one in keep.warnings)) == (2, True)
+    cached = table.split("cached", None, metadata_in=str(tmp_path / "rows"), where="path <> 'a.png'")
+    assert cached.replaced == 1
+    manifest = open_split(tmp_path / "cached").manifest
+    assert (manifest.label_view, manifest.labels_of_replaced, manifest.replaced) == ("label@v1", "newer", 1)
+    table.split("then", "2", **view, skip_replaced=True)
+    assert table.labels_in("then") == ({name: label for name, label in corrected.items() if name != "a"}, 2)
+    assert table.changes("before") == {"other bytes": ["a"], "other label": ["a", "b"]}
+    assert [table.changes(name) for name in ("newer", "keep", "cached", "then")] == [{}] * 4
+    details = Tracer(control, keyspace=keyspace).of_image(UUID(bytes=table.id("a")), metadata=table.metadata)
+    assert details.subject.details["label@v1 (replaced since)"] == 1
+
+    assert table.ingest(FIRST, a=0) == 4  # as they were when they were corrected
+    assert table.split("back", None, **view).replaced == 0
+    assert table.labels_in("back") == (corrected, None)
+    requests = [(str(UUID(bytes=table.id(name))), run) for name in "abc" for run in (1, 2, 3, 4)]
+    at_runs = pd.DataFrame(requests, columns=["id", "sequence"])
+    known = historical_features(spark, at_runs, metadata=table.metadata, views=["label"]).collect()
+    labels = {(row.id, row.sequence): row.label for row in known}
+    assert [labels[one] for one in requests] == [0, 1, 0, 1, 0, 1, 2, 1, 1, 0, 0, 0]
+
+    # an earlier version has not recorded what was corrected: the run since which an image is there decides
+    for column in ("sha256_2", "label_2"):
+        control.execute(f"ALTER TABLE {keyspace}.metadata_label DROP {column}")
+    assert table.split("unrecorded", None, **view).replaced == 2
+    assert table.labels_in("unrecorded") == (corrected | {"a": "cat", "b": "cat"}, None)
+    table.split("unrecorded then", "2", **view)
+    assert table.labels_in("unrecorded then") == (corrected, 2)
+    assert table.changes("unrecorded then") == {}

@@ -102,7 +102,7 @@ def test_a_version_that_is_added_after_the_table_was_opened_has_its_time(
 ) -> None:
     table = MetadataTable.open(spark, control, tables_of(tables)["metadata_table"])
     relabel(spark, tables, tmp_path / "labels.csv", "path,label\ncat/1.png,dog\n")
-    (row,) = label_values(table, ViewName("label")).collect()
+    (row,) = label_values(table, ViewName("label"))[0].collect()
     assert (row["id"], row["sequence"]) == (str(image_id(tables, b"", b"cat/1.png")), 2)
 
 

@@ -142,6 +142,7 @@ def test_a_report_of_a_plan_that_writes_nothing_shows_a_table() -> None:
         method="exact quotas by label",
         leaks={},
         warnings=["1 classes are small"],
+        replaced=0,
         seconds=1.0,
     )
     assert str(made).splitlines() == [
