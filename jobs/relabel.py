@@ -10,6 +10,7 @@ examples:
 
 FILE has the columns path and label, as for ingest.py --labels: paths in the ingested folder, with or without the
 split folder, and names of classes. A path that no image has, two labels of one image, and an unknown class are refused.
+Paths of deleted images are left out.
 """
 
 import argparse

@@ -5,12 +5,14 @@ A version counts when it is registered, which is the last step: rows of a run th
 
 import hashlib
 import logging
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -31,14 +33,18 @@ from etl.tables.metadata_table import MetadataTable
 from etl.tables.runs import new_ingest_id
 from etl.tables.sequence import Run, create_sequence, finish_run, take_run
 from etl.tables.table_records import check_pair
+from etl.workers import map_batches
+from formats.sizes import counted
 from schemas import Columns, TableName
 from schemas.feature_sources import Labels
 from schemas.features import FeatureView
-from schemas.tables import add_label_columns, create_label_values
+from schemas.identity import image_ids
+from schemas.tables import DELETED, add_label_columns, create_label_values
 
 log = logging.getLogger("imagestrata.relabel")
 
 _SHOWN = 5
+_OF_NAMES = "name STRING, id BINARY"
 _CHUNK = 1 << 20
 _NOT_NAMED = "no label: not in "
 _SEEN = (ours("sha256"), ours("label"))
@@ -55,16 +61,20 @@ class RelabelReport:
     images: int
     changed: int
     new_classes: list[str]
+    deleted: int  # paths of images that were deleted, which are left out
+    deleted_paths: list[str]  # the first of them
     sequence: int
     seconds: float = field(compare=False)
 
     def __str__(self) -> str:
+        paths = f"{counted(self.deleted, 'path')} of deleted images: {_listed(self.deleted_paths, of=self.deleted)}"
+        told = f"left out: {paths}\n" if self.deleted else ""
         if not self.is_new:
-            return f"{self.view} of {self.metadata_table} has these labels already"
+            return f"{told}{self.view} of {self.metadata_table} has these labels already"
         more = f", and the new classes {', '.join(self.new_classes)}" if self.new_classes else ""
         return (
-            f"{self.view} of {self.metadata_table}: labels of {self.images:,} images, {self.changed:,} of them other "
-            f"than before{more}, in {self.seconds:,.1f} s. Use them: split.py --label-view {self.view}"
+            f"{told}{self.view} of {self.metadata_table}: labels of {self.images:,} images, {self.changed:,} of them "
+            f"other than before{more}, in {self.seconds:,.1f} s. Use them: split.py --label-view {self.view}"
         )
 
 
@@ -84,23 +94,25 @@ def run(spark: SparkSession, *, plan: RelabelPlan) -> RelabelReport:
         views = label_views(control, table, name=plan.view)
         known = opened_versions(control, table, views) if views else None
         digest = digest_of_labels(spark, plan)
-        labelled = kept(_labelled(opened, known, plan=plan), stack=stack)
-        rows, new = _numbered(opened, labelled, plan=plan)
+        found = _labelled(opened, known, plan=plan)
+        labelled = kept(found.images, stack=stack)
+        report = partial(RelabelReport, metadata_table=str(table), deleted=found.deleted, deleted_paths=found.first)
+        rows, new = _numbered(opened, labelled, deleted=found.deleted, plan=plan)
         changed = F.count_if(~F.col("label").eqNullSafe(F.col("number")))
         (counts,) = rows.agg(F.count("*").alias("images"), changed.alias("changed")).collect()
         # The same file is another version if images have other labels now, because they were replaced since.
         if known and known.views[0].digest == digest and not counts["changed"]:
-            return RelabelReport(
-                metadata_table=str(table), view=known.title, is_new=False, images=0, changed=0, new_classes=[],
+            return report(
+                view=known.title, is_new=False, images=0, changed=0, new_classes=[],
                 sequence=known.views[0].sequence or 0, seconds=time.monotonic() - started,
             )  # fmt: skip
         view, taken = _begin(opened, plan, version=next_version(control, table, name=plan.view), digest=digest)
         _write(control, rows, view=view, table=table, clock=taken.clock)
         register_view(control, view, keyspace=table.keyspace, kind=registry.label_views_of(table))
         finish_run(control, taken)
-    return RelabelReport(
-        metadata_table=str(table), view=view.title, is_new=True, images=counts["images"], changed=counts["changed"],
-        new_classes=new, sequence=view.sequence or 0, seconds=time.monotonic() - started,
+    return report(
+        view=view.title, is_new=True, images=counts["images"], changed=counts["changed"], new_classes=new,
+        sequence=view.sequence or 0, seconds=time.monotonic() - started,
     )  # fmt: skip
 
 
@@ -143,10 +155,19 @@ def _bucket() -> Column:
     return F.conv(F.substring(F.hex("id"), 1, 3), 16, 10).cast("int")
 
 
-def _labelled(table: MetadataTable, versions: LabelVersions | None, *, plan: RelabelPlan) -> DataFrame:
-    """The images that the file names: ``id`` (16 bytes), ``label`` before, ``or_label``, and `_SEEN`. Raises
-    `SourceError`.
+@dataclass(frozen=True, slots=True)
+class _Labelled:
+    """The images that a file names: ``id`` (16 bytes), ``label`` before, ``or_label``, and `_SEEN`; and the number of
+    paths of deleted images, with the first of them.
     """
+
+    images: DataFrame
+    deleted: int
+    first: list[str]
+
+
+def _labelled(table: MetadataTable, versions: LabelVersions | None, *, plan: RelabelPlan) -> _Labelled:
+    """The images that the file names. Raises `SourceError`."""
     spark, (sha256, of_metadata) = table.spark, _SEEN
     needed = ["since"] if versions is not None and versions.needs_since else []
     rows = table.rows(["label", "or_split", "path", "sha256", *needed]).withColumn("id", uuid_text("id"))
@@ -163,28 +184,78 @@ def _labelled(table: MetadataTable, versions: LabelVersions | None, *, plan: Rel
     )
     labels = read_labels(spark, plan.labels, path_column=plan.path_column, label_column=plan.label_column).rows
     name = plan.labels.rpartition("/")[2]
-    if strays := unmatched_labels(entries, labels=labels).limit(_SHOWN + 1).collect():
-        raise SourceError(
-            f"Wanted paths of images of {plan.metadata_table} in {plan.labels}. Found: paths that no image has: "
-            f"{_listed([row['name'] for row in strays])}"
-        )
+    deleted, first = _check_strays(table, unmatched_labels(entries, labels=labels), plan=plan)
     found = label_by_file(entries, labels=labels, name=name)
     named = found.where(F.col("reason").isNull() | ~F.col("reason").startswith(_NOT_NAMED))
     if wrong := named.where(F.col("reason").isNotNull()).limit(_SHOWN + 1).collect():
         lines = [f"{bytes(row['path']).decode(errors='replace')}: {row['reason']}" for row in wrong]
         raise SourceError(f"Wanted one label for each path in {plan.labels}. Found: {_listed(lines)}")
-    return named.select("id", "label", "or_label", *_SEEN)
+    return _Labelled(named.select("id", "label", "or_label", *_SEEN), deleted, first)
 
 
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+def _check_strays(table: MetadataTable, strays: DataFrame, *, plan: RelabelPlan) -> tuple[int, list[str]]:
+    """The number of paths that are those of deleted images, of paths that no image has (``name``), and the first of
+    them. Raises `SourceError` if there are others.
+    """
+    names, count = _first(strays)
+    if not count:
+        return 0, []
+    gone, deleted = strays.limit(0), table.deleted()
+    if deleted is not None:
+        gone = strays.transform(_with_ids, table=table).join(deleted, on="id", how="left_semi").select("name")
+    first, known = _first(gone.distinct())
+    if unknown := count - known:
+        names, _ = _first(strays.join(gone, on="name", how="left_anti"))
+        more = f", and {counted(known, 'path')} of deleted images: {_listed(first, of=known)}" if known else ""
+        raise SourceError(
+            f"Wanted paths of images of {plan.metadata_table} in {plan.labels}. Found: paths that no image has: "
+            f"{_listed(names, of=unknown)}{more}"
+        )
+    return known, first
 
 
-def _numbered(table: MetadataTable, labelled: DataFrame, *, plan: RelabelPlan) -> tuple[DataFrame, list[str]]:
+def _first(names: DataFrame) -> tuple[list[str], int]:
+    return [row["name"] for row in names.orderBy("name").limit(_SHOWN).collect()], names.count()
+
+
+def _with_ids(names: DataFrame, /, *, table: MetadataTable) -> DataFrame:
+    """Add the ``id`` (16 bytes) of each image that may have had a path: a row for each split folder."""
+    removed = table.replaced().where(F.col("kind") == DELETED).select(F.coalesce("or_split", F.lit("")).alias("split"))
+    splits = [row["split"] for row in removed.distinct().collect()]
+    return map_batches(
+        names.select("name"), task=partial(_ids_of, dataset=table.dataset, splits=splits), schema=_OF_NAMES
+    )
+
+
+def _ids_of(batches: Iterable[pa.RecordBatch], *, dataset: str, splits: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        found = ids_of_paths(batch.column(0).to_pylist(), dataset=dataset, splits=splits)
+        yield pa.RecordBatch.from_arrays([[name for name, _ in found], [image for _, image in found]], ["name", "id"])
+
+
+def ids_of_paths(paths: Iterable[str], *, dataset: str, splits: Sequence[str]) -> list[tuple[str, bytes]]:
+    """Each path with the ids of images that may have it: in these split folders, with which it may begin."""
+    number = {split: image_ids(dataset, os.fsencode(split)) for split in splits}
+    return [
+        (path, number[split](os.fsencode(name)))
+        for path in paths
+        for split in splits
+        for name in dict.fromkeys((path, path.removeprefix(f"{split}/")))
+    ]
+
+
+def _listed(names: Sequence[str], *, of: int | None = None) -> str:
+    return ", ".join(names[:_SHOWN]) + (", ..." if (len(names) if of is None else of) > _SHOWN else "")
+
+
+def _numbered(
+    table: MetadataTable, labelled: DataFrame, *, deleted: int, plan: RelabelPlan
+) -> tuple[DataFrame, list[str]]:
     """Add the ``number`` of each ``or_label``; also the names of new classes. Raises `SourceError`, `ConflictError`."""
     names = [row["or_label"] for row in labelled.select("or_label").distinct().collect()]
     if not names:
-        raise SourceError(f"Wanted labels of images in {plan.labels}. Found: an empty table.")
+        found = "labels of deleted images only" if deleted else "an empty table"
+        raise SourceError(f"Wanted labels of images in {plan.labels}. Found: {found}.")
     control, keyspace, dataset = table.control, table.name.keyspace, table.dataset
     known = class_names(control, keyspace=keyspace, dataset=dataset)
     if not known:  # splits would take the names of classes from the folders of relabelled images

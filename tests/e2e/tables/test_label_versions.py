@@ -9,6 +9,8 @@ from pyspark.sql import SparkSession
 
 from etl.cassandra import registry
 from etl.cassandra.control import Control
+from etl.deleting import deletion
+from etl.deleting.plan import DeletePlan
 from etl.errors import ConflictError, EtlError, SourceError, TableError
 from etl.features import historical_features
 from etl.ingest import ingestion
@@ -120,6 +122,22 @@ def test_a_version_has_its_labels_when_images_come_back(
     ingest(spark, tmp_path / "tree", tables, resume=True)
     assert labels(spark, tables, tmp_path / "again", "label@v1") == wanted
     assert not relabel(spark, tables, tmp_path / "labels.csv", text).is_new
+
+
+def test_paths_of_deleted_images_are_left_out(spark: SparkSession, tables: str, tmp_path: Path) -> None:
+    text = "path,label\ncat/0.png,dog\ncat/1.png,dog\n"
+    relabel(spark, tables, tmp_path / "labels.csv", text)
+    delete = DeletePlan(**tables_of(tables), ids=(image_id(tables, b"", b"cat/1.png"),), reason="asked to", count=1)
+    deletion.run(spark, plan=delete)
+    relabelled = relabel(spark, tables, tmp_path / "labels.csv", text)
+    assert str(relabelled).splitlines() == [
+        "left out: 1 path of deleted images: cat/1.png",
+        f"label@v1 of {tables}.metadata has these labels already",
+    ]
+    with pytest.raises(SourceError, match=r"no image has: cat/9\.png, and 1 path of deleted images: cat/1\.png"):
+        relabel(spark, tables, tmp_path / "other.csv", text + "cat/9.png,dog\n")
+    with pytest.raises(SourceError, match="Found: labels of deleted images only"):
+        relabel(spark, tables, tmp_path / "other.csv", "path,label\ncat/1.png,dog\n")
 
 
 def test_the_number_of_a_removed_version_is_not_used_again(

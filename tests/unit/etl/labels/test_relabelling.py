@@ -8,9 +8,17 @@ import pytest
 from etl.labels import relabelling
 from etl.labels.plan import RelabelPlan
 from formats.stores.storage import Storage
-from schemas import TableName
+from schemas import TableName, image_id
 
 NO_SPARK: Any = None
+
+
+def test_a_path_is_that_of_an_image_with_or_without_its_split_folder() -> None:
+    image = image_id("d", b"train", b"cat/1.png").bytes
+    for path in ("cat/1.png", "train/cat/1.png"):
+        found = relabelling.ids_of_paths([path], dataset="d", splits=["train", ""])
+        assert (path, image) in found
+        assert (path, image_id("d", b"", path.encode()).bytes) in found
 
 
 @pytest.mark.parametrize("name", ["history", "sharpness_v1", "vectors_v2_index"])
