@@ -22,12 +22,12 @@ from typing import Self
 from etl.cassandra import registry
 from etl.cassandra.cluster import Cluster
 from etl.cassandra.control import Control
-from etl.cassandra.registry import DATASET, KINDS, Entry
+from etl.cassandra.registry import DATASET, KINDS, MODEL, Entry
 from etl.catalog import definitions
 from etl.catalog.contents import READ_KINDS, Item, contents
 from etl.catalog.definitions import Change
 from etl.catalog.drawing import as_svg, as_text
-from etl.catalog.lineage import Lineage, Tracer
+from etl.catalog.lineage import Lineage, Tracer, UsedImages
 from etl.catalog.products import Product, digest_of_file, product_at, register_product
 from etl.errors import TableError
 from formats.local_node import LocalNode
@@ -63,6 +63,11 @@ class Registry:
 
     def __exit__(self, *_: object) -> None:
         self._control.__exit__()
+
+    @property
+    def cluster(self) -> Cluster:
+        """The Cassandra that it is connected to."""
+        return self._control.cluster
 
     def items(self, kind: str | None = None) -> list[Item]:
         """Everything that the keyspace has, or everything of one kind: ``feature view``, ``split``, ``run``, ..."""
@@ -136,6 +141,15 @@ class Registry:
     def apply(self, changes: Sequence[Change]) -> None:
         """Make changes that were planned. Raises `ConflictError`, `UnreachableError`."""
         definitions.apply_changes(self._control, changes, keyspace=self.keyspace)
+
+    def images_of_model(self, checkpoint: str) -> tuple[str, list[UsedImages]]:
+        """The title of a model, and the images that it used. Raises as `lineage` does, and `TableError` for what is no
+        model.
+        """
+        found = self.lineage(checkpoint)
+        if found.subject.kind != MODEL:
+            raise TableError(f"Wanted a checkpoint, for --since-then. Found: {found.subject.key}.")
+        return found.subject.name, Tracer(self._control, keyspace=self.keyspace).used_by(found)
 
     def lineage(self, target: str, *, metadata: TableName | None = None, id_column: str = "id") -> Lineage:
         """Where something comes from, and what was made from it. ``target`` is the id or path of an image, or the

@@ -50,12 +50,17 @@ _LINEAGE = f"""Show where something comes from, and what was made from it.
 
   imagestrata lineage splits/digits
   imagestrata lineage checkpoint.pt --picture lineage.svg
+  imagestrata lineage checkpoint.pt --since-then
   imagestrata lineage train/2/0002.png -m digits.metadata
   imagestrata lineage 7c743c2e-685c-55f2-9f8b-e10df2a8a6a6 -m digits.metadata
 
 For an image: its path, source, SHA-256 and run; all registered splits, shard sets and models that hold it; and, if it
 was changed or deleted, when and why. For a checkpoint: its splits, by fingerprint; their tables; and the runs that
 wrote them. What can no longer be read is listed as not known.
+
+--since-then says whether a model was trained before labels were corrected: how many images of its splits have other
+labels now, were deleted or were replaced since, and the first five of each. It starts Spark, as jobs do. The exit code
+is 0 whatever it finds.
 
 {_CONNECTION}
 
@@ -101,6 +106,8 @@ def lineage_parser() -> Parser:
     add("-k", "--keyspace", metavar="NAME", help="the keyspace, if neither -m nor the files name it")
     add("--id-col", default="id", metavar="COL", help="the column of ids (default: id)")
     add("--picture", metavar="FILE", help="write a picture, too: an SVG file")
+    add("--since-then", action="store_true", help="for a checkpoint: count its images whose labels were corrected, "
+        "that were deleted, or whose bytes were replaced since its splits were made")  # fmt: skip
     _add_connection(made)
     return made
 
@@ -176,6 +183,9 @@ def _check_lineage(args: argparse.Namespace) -> None:
     args.metadata = TableName.parse(args.metadata_table) if args.metadata_table else None
     if image_id(args.target) is not None and args.metadata is None:
         raise ValueError("wanted -m KS.TABLE, the metadata table of the image. Found: none")
+    if args.since_then and (args.picture is not None or image_id(args.target) is not None):
+        what = "an image" if args.picture is None else "--picture"
+        raise ValueError(f"wanted a checkpoint alone with --since-then. Found: {what}")
     if args.picture is not None and not args.picture.lower().endswith(".svg"):
         raise ValueError(f"wanted a picture in a file *.svg. Found: {args.picture}")
     if args.keyspace is not None:
@@ -311,11 +321,29 @@ def _lineage(args: argparse.Namespace) -> int:
     keyspace = args.keyspace or (args.metadata.keyspace if args.metadata else of_files)
     if keyspace is None:
         raise TableError(f"Wanted -k KEYSPACE, because no files at {args.target} name a table. Found: none.")
+    if args.since_then:
+        return _since_then(args, keyspace)
     with _opened(args, keyspace) as registry:
         found = registry.lineage(args.target, metadata=args.metadata, id_column=args.id_col)
     if args.picture is not None:
         Path(args.picture).write_text(as_svg(found), encoding="utf-8")
     _write(json.dumps(found.as_dict(), ensure_ascii=False) if args.json else as_text(found))
+    return 0
+
+
+def _since_then(args: argparse.Namespace, keyspace: str) -> int:
+    """Print what has changed of a model's images. Compares whole splits with the table, so it starts Spark."""
+    from etl.verify.model_changes import ModelImages, run
+    from jobs.command import HOST, PORT, execute
+
+    with _opened(args, keyspace) as registry:
+        images = ModelImages(*registry.images_of_model(args.target))
+        cluster = registry.cluster
+    user = {"spark.cassandra.auth.username": os.environ.get("IMAGESTRATA_USERNAME"),
+            "spark.cassandra.auth.password": os.environ.get("IMAGESTRATA_PASSWORD")}  # fmt: skip
+    where = {HOST: ",".join(cluster.hosts), PORT: str(cluster.port)}
+    settings = {**where, **{name: value for name, value in user.items() if value}}
+    execute("lineage", run, images, as_json=args.json, has_events=False, settings=settings)
     return 0
 
 

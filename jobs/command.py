@@ -3,9 +3,10 @@
 import json
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from etl.errors import EtlError, UnreachableError
@@ -38,14 +39,16 @@ def execute(
     as_json: bool,
     needs_cassandra: bool = True,
     has_events: bool = True,
+    settings: Mapping[str, str] = MappingProxyType({}),
 ) -> R:
     """Start a session, run ``work(spark, plan=plan)``, print the last line, and return the report. With
     ``needs_cassandra``, the cluster is printed, and a cluster that `imagestrata up` started must run. ``has_events``
-    sends OpenLineage events. Raises `EtlError` if Spark fails or a library is missing, or as ``work`` does.
+    sends OpenLineage events. ``settings`` are those of a new session. Raises `EtlError` if Spark fails or a library is
+    missing, or as ``work`` does.
     """
     with _progress_on_stderr(), _explained_failures():
         with interrupted_afterwards():
-            spark, origin = _session(name, needs_cassandra=needs_cassandra)
+            spark, origin = _session(name, needs_cassandra=needs_cassandra, settings=settings)
         with stopping(spark):
             if needs_cassandra:
                 from etl.cassandra.cluster import Cluster
@@ -91,7 +94,7 @@ def _explained_failures() -> Iterator[None]:
         raise EtlError(spark_error(error)) from error
 
 
-def _session(name: str, *, needs_cassandra: bool) -> tuple["SparkSession", str]:
+def _session(name: str, *, needs_cassandra: bool, settings: Mapping[str, str]) -> tuple["SparkSession", str]:
     """A session that hides secrets in its logs, and where Cassandra's address comes from; the running session, if any.
     Raises `EtlError`.
     """
@@ -102,7 +105,7 @@ def _session(name: str, *, needs_cassandra: bool) -> tuple["SparkSession", str]:
 
     if (running := SparkSession.getActiveSession()) is not None:
         return running, ""
-    conf = spark_conf().setAppName(name)
+    conf = spark_conf().setAppName(name).setAll([*settings.items()])
     for secret in HIDDEN:
         conf.setIfMissing(secret, "")
     check_hidden(conf)

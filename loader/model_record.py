@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from collections.abc import Sequence
 
 from formats.durability import whole_file
 from formats.origin import code_version, created
@@ -15,8 +16,8 @@ from schemas.models import SUFFIX, ModelRecord, TrainedImages
 def record_model(
     checkpoint: str | os.PathLike[str],
     *,
-    training: Split,
-    validation: Split | None = None,
+    training: Split | Sequence[Split],
+    validation: Split | Sequence[Split] | None = None,
     arch: str = "",
     seed: int | None = None,
     epochs: int | None = None,
@@ -29,7 +30,7 @@ def record_model(
 
     Args:
         checkpoint: The file that your training saved.
-        training: The split, class folders or shards of training; ``source.split`` if you have a source.
+        training: The split, class folders or shards of training, or several; ``source.split`` if you have a source.
         validation: Those of validation.
         arch: The name of the model.
         seed: The seed of the training.
@@ -43,8 +44,10 @@ def record_model(
         OptionError: There is no such file, or the images are no split.
         OSError: The record cannot be written.
     """
-    used = {"training": training, "validation": validation}
-    images = {use: _images(split) for use, split in used.items() if split is not None}
+    used = {**_uses("training", training), **_uses("validation", validation)}
+    images = {use: _images(split) for use, split in used.items()}
+    if "training" not in images:
+        raise OptionError("Wanted the images of training. Found: none.")
     try:
         with open(checkpoint, "rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -56,7 +59,7 @@ def record_model(
         checkpoint=os.path.basename(checkpoint),
         sha256=digest,
         arch=arch,
-        classes=training.num_classes,
+        classes=max(split.num_classes for use, split in used.items() if use.startswith("training")),
         seed=seed,
         epochs=epochs,
         epoch=epoch,
@@ -68,6 +71,12 @@ def record_model(
     with whole_file(path, durable=True) as file:
         file.write(record.to_json().encode())
     return path
+
+
+def _uses(name: str, splits: Split | Sequence[Split] | None) -> dict[str, Split]:
+    """The splits of a use by name: ``training``, ``training 2`` and so on."""
+    several = [] if splits is None else splits if isinstance(splits, Sequence) else [splits]
+    return {name if number == 1 else f"{name} {number}": split for number, split in enumerate(several, start=1)}
 
 
 def _images(split: Split) -> TrainedImages:

@@ -38,7 +38,7 @@ class ModelRecord:
     seed: int | None
     epochs: int | None  # that were asked for
     epoch: int | None  # complete epochs that the checkpoint has seen
-    images: Mapping[str, TrainedImages]  # by use: ``training`` and ``validation``
+    images: Mapping[str, TrainedImages]  # by use: ``training``, ``training 2``, ... and ``validation``
     created: str  # ISO 8601, UTC
     code_version: str
     format: int = field(default=FORMAT)

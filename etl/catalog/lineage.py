@@ -123,6 +123,17 @@ _Holders = dict[str, tuple[Node, int | None] | None]
 """What holds an image, with its position there, by fingerprint; None for what does not hold it."""
 
 
+@dataclass(frozen=True, slots=True)
+class UsedImages:
+    """The images of a model: its use of them (``training``), the fingerprint of their split, and where that split may
+    be, at the address that the model recorded first.
+    """
+
+    use: str
+    fingerprint: str
+    addresses: tuple[str, ...]  # none if no split is known
+
+
 class Tracer:
     """Lineages of a keyspace, from its registry."""
 
@@ -155,6 +166,22 @@ class Tracer:
             f"{self._keyspace}.registry. Found: neither. training/train.py writes records; add one with "
             "`imagestrata registry add`."
         )
+
+    def used_by(self, found: Lineage) -> list[UsedImages]:
+        """The images that the model of a lineage used, each by the fingerprint of its split: of the split that shards
+        were made from, for shards.
+        """
+        return [self._used(use, images) for use, images in found.subject.details.get("images", {}).items()]
+
+    def _used(self, use: str, images: Mapping[str, Any]) -> UsedImages:
+        print_, places = images["fingerprint"], [images["address"]] if images["kind"] in ("split", "rows") else []
+        for shards in self._of_kind(SHARD_SET):
+            if print_ in shards.prints and shards.document["source_fingerprint"]:
+                print_ = shards.document["source_fingerprint"]
+                places += [shards.document["split"]] if shards.document["split"] else []
+                break
+        places += [made.address for made in self._of_kind(SPLIT) if print_ in made.prints]
+        return UsedImages(use, print_, tuple(dict.fromkeys(places)))
 
     def of_image(self, image_id: uuid.UUID, *, metadata: TableName, id_column: str = "id") -> Lineage:
         """The lineage of an image: its run and source, and every registered split, shard set and model that holds it.
@@ -212,8 +239,10 @@ class Tracer:
     def _with(self, fingerprint: str, *kinds: str, address: str | None) -> tuple[_Made, int] | None:
         """The registered product that has this fingerprint, and the number of its split."""
         found = [made for kind in kinds for made in self._of_kind(kind) if fingerprint in made.prints]
-        # several splits may have the same rows: the one at the address comes first
+        # several splits may have the same rows: the one at the address comes first, if it is still there
         known = min(found, key=lambda made: made.address != address, default=None)
+        if len(found) > 1 and known is not None and not _has_files(known):
+            known = next(filter(_has_files, found), known)
         return None if known is None else (known, known.prints.index(fingerprint))
 
     def _back(self, found: Lineage, made: _Made) -> None:
@@ -247,8 +276,14 @@ class Tracer:
             found.link(made.node, model.node, f"{use}: split {index}" if made.kind == SPLIT else use)
             self._back(found, made)
             return
-        node = Node(images["kind"], f"{images['address']} (not registered)", details=images)
+        name = f"{images['address']} (not registered, fingerprint {images['fingerprint'][:12]})"
+        node = Node(images["kind"], name, details=images)
         found.link(node, model.node, f"{use}: split {images['index']}")
+        if images["kind"] == "split":
+            with _noting(found, node.key):
+                _check_prints(
+                    open_split(images["address"]).fingerprints[images["index"] :][:1], (images["fingerprint"],)
+                )
         if images["metadata_table"]:
             self._back_of_table(found, node, images["metadata_table"], until=None)
 
@@ -356,6 +391,16 @@ def _noting(found: Lineage, about: str) -> Iterator[None]:
         found.unknown.append(f"{about}: its files are not there ({error})")
     except (FormatsError, SchemaError, TableError, OSError) as error:
         found.unknown.append(f"{about}: {error}")
+
+
+def _has_files(made: _Made) -> bool:
+    """Whether the files of a split are those that were registered; others are not looked at."""
+    if made.kind != SPLIT:
+        return True
+    try:
+        return tuple(open_split(made.address).fingerprints) == made.prints
+    except (FormatsError, SchemaError, OSError):
+        return False
 
 
 def _hold_by_split(found: Lineage, made: _Made, image: uuid.UUID, holders: _Holders) -> None:

@@ -160,7 +160,7 @@ def historical_features(
         found = _with_values(found, one, spark=spark, by_digest="sha256" in table.fields, known=known)
     state = {name: F.col(new) for name, new in _STATE.items()}
     now = known_state(**state)
-    corrected = {name: versions.label(now=now) for name, (_, versions) in values_of.items()}
+    corrected = {name: versions.correction(now=now)["label"] for name, (_, versions) in values_of.items()}
     shown = {name: F.coalesce(label, state["label"]).alias(name) for name, label in corrected.items()}
     columns = [*kinds, *names]
     return found.select(*(shown.get(name, column(name)) for name in columns))

@@ -89,16 +89,16 @@ class LabelVersions:
         rows = read_table(spark, self.table, columns=["id", *names])
         return rows.select("id", *(F.col(name).alias(self._own(name)) for name in names))
 
-    def label(self, *, now: State, uses_replaced: bool = False) -> Column:
-        """The label of an image, from the columns `names`: of the newest version that names it and was made for what
-        the image is ``now``, or for anything; null if there is none.
+    def correction(self, *, now: State, uses_replaced: bool = False) -> Column:
+        """The ``label`` of an image and the ``run`` that added it, from the columns `names`: of the newest version that
+        names it and was made for what the image is ``now``, or for anything; null if there is none.
         """
-        return F.coalesce(
-            *(
-                F.when(F.lit(True) if uses_replaced else ~is_replaced(seen, now), label)
-                for label, seen in self._corrections()
-            )
-        )
+        each = []
+        for label, seen in self._corrections():
+            counts = label.isNotNull() if uses_replaced else label.isNotNull() & ~is_replaced(seen, now)
+            run = F.lit(seen.run).cast("bigint").alias("run")
+            each.append(F.when(counts, F.struct(label.alias("label"), run)))
+        return F.coalesce(*each)
 
     def replaced(self, *, now: State) -> Column:
         """Whether an image was replaced since the newest version that names it."""
@@ -198,8 +198,8 @@ def with_labels(
     of_image = ours("id")
     values = versions.read(rows.sparkSession).withColumnRenamed("id", of_image)
     joined = rows.join(values, on=F.col(columns.id) == F.col(of_image), how="left")
-    found = versions.label(now=now, uses_replaced=uses_replaced)
-    label = F.coalesce(found, columns.label).alias(columns.label)
+    found = versions.correction(now=now, uses_replaced=uses_replaced)
+    label = F.coalesce(found["label"], columns.label).alias(columns.label)
     shown = (label if name == columns.label else column(name) for name in rows.columns)
     return joined.select(*shown, versions.replaced(now=now).alias(REPLACED))
 

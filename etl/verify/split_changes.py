@@ -8,17 +8,17 @@ import logging
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
 
 from etl.cassandra.control import Control, check_columns
 from etl.cassandra.tables import uuid_text
 from etl.errors import TableError
 from etl.frames import kept, small_table
-from etl.labels.versions import versions_of, with_labels
+from etl.labels.versions import known_state, newest_label_views, versions_of, with_labels
 from etl.splits.positions import added_up, fingerprint_sums
 from etl.splits.taking_part import open_folder
 from etl.tables.earlier import THEN, metadata_as_of
@@ -32,18 +32,19 @@ from schemas.manifest import NEWER
 
 log = logging.getLogger("imagestrata.verify")
 
-FILES = "other files"
+FILES, CORRECTED = "other files", "corrected label"
 KINDS = {
     FILES: "the files of a split differ from its fingerprint",
     "deleted": "the image was deleted",
     "pruned": "the image was removed because its file was not found",
     "missing": "the image has no row, and the history does not say why",
     "other label": "the label differs from that of the split",
+    CORRECTED: "a later version of a label view has another label",
     "other bytes": "the image was replaced",
     "other mask": "the mask was written again and may differ",
     "unknown bytes": "the image was written again, and the history does not have its bytes of then",
 }
-"""The kinds of changes, in the order of the report."""
+"""The kinds of changes, in the order of the report; `CORRECTED` only if it is asked for."""
 
 _SHOWN = 20
 _LISTED = 1_000
@@ -108,21 +109,39 @@ def run(spark: SparkSession, *, address: str) -> SplitChanges:
     """Find out what has changed of the split in a folder since it was made. Writes nothing. Raises `EtlError` if the
     tables of the split cannot be read, and `FormatsError` if there is no split.
     """
-    started = time.monotonic()
     try:
         split = open_folder(address, purpose="for --split")
     except SchemaError as error:
         raise TableError(str(error)) from None
-    manifest = split.manifest
+    return changes_of(spark, split)
+
+
+def changes_of(
+    spark: SparkSession, split: OpenSplit, *, index: int | None = None, has_corrections: bool = False
+) -> SplitChanges:
+    """Find out what has changed of the split in a folder, or of one of its splits, since it was made; with corrections
+    of labels that later versions of its label view made, or without one, those of any label view. Raises `EtlError`.
+    """
+    started, manifest = time.monotonic(), split.manifest
     with ExitStack() as stack:
         control = stack.enter_context(Control.from_spark(spark))
-        damaged, images = _read_split(spark, split)
+        damaged, images = _read_split(spark, split, index=index)
         images = kept(images, stack=stack)
         table = MetadataTable.open(spark, control, TableName.parse(manifest.metadata_table), columns=manifest.columns)
         changed, unchecked = _compare(table, images, manifest=manifest)
+        if has_corrections:
+            corrected = kept(_corrected(table, images, manifest=manifest), stack=stack)
+            is_known = (F.col("kind") == "other label") & F.col("corrected").isNotNull()
+            told = changed.join(corrected.select("id", F.lit(True).alias("corrected")), on="id", how="left")
+            changed = told.where(~is_known).drop("corrected").unionByName(corrected)
         changed = kept(changed, stack=stack)
         counted = {row["kind"]: row["count"] for row in changed.groupBy("kind").count().collect()}
-        first = changed.orderBy("kind", "id").limit(_LISTED).collect()
+        # some of each kind, whatever their numbers
+        place = F.row_number().over(Window.partitionBy("kind").orderBy("id"))
+        first = (
+            changed.withColumn("place", place).orderBy(F.col("place") > _SHOWN, "kind", "id").limit(_LISTED).collect()
+        )
+        first = sorted(first, key=lambda row: (row["kind"], row["id"]))
         times = {run.sequence: run.started for run in table.runs}
         changes = [Change(FILES, None, None, None, None, text) for text in damaged]
         changes += [_change(row, times.get(row["run"]), names=manifest.class_names) for row in first]
@@ -140,12 +159,12 @@ def run(spark: SparkSession, *, address: str) -> SplitChanges:
         )
 
 
-def _read_split(spark: SparkSession, split: OpenSplit) -> tuple[list[str], DataFrame]:
+def _read_split(spark: SparkSession, split: OpenSplit, *, index: int | None) -> tuple[list[str], DataFrame]:
     """Compare files with fingerprints; returns what is wrong, and the images: ``id, label``, each once."""
     assert split.storage is not None
     storage, manifest, damaged = split.storage, split.manifest, []
     found = small_table(spark, {"id": [], "label": []}, "id BINARY, label INT")
-    for part in manifest.splits:
+    for part in manifest.splits if index is None else [split.part(index)]:
         if missing := [file.path for file in part.files if not storage.exists(file.path)]:
             damaged.append(f"split {part.index}: no {missing[0]}")
             continue
@@ -241,11 +260,40 @@ def _labels(table: MetadataTable, rows: DataFrame, history: DataFrame, *, manife
     return rows.select("id", F.col("label").alias("is"))
 
 
+def _corrected(table: MetadataTable, images: DataFrame, *, manifest: SplitManifest) -> DataFrame:
+    """The images of a split whose label a later version corrected, as `_compare` has changes."""
+    point = manifest.sequence if manifest.as_of is None else manifest.as_of
+    rows = table.rows(["label", "or_split", "path", "sha256", "since"]).withColumn("id", uuid_text("id"))
+    joined = images.select(uuid_text("id").alias("id"), F.col("label").alias("was")).join(rows, on="id", how="inner")
+    now = known_state(since=F.col("since"), sha256=F.col("sha256"), label=F.col("label"))
+    each = [F.lit(None).cast("struct<label: int, run: bigint>")]
+    named = None if manifest.label_view is None else ViewName.parse(manifest.label_view).name
+    for view in newest_label_views(table.control, table.name) if manifest.label_type == "int" else ():
+        versions = versions_of(table.control, table.name, ViewName(view.name))
+        later = tuple(one for one in versions.views if (one.sequence or 0) > (point or 0)) if versions else ()
+        if versions is not None and later and named in (None, view.name):
+            versions = replace(versions, views=later)
+            joined = joined.join(versions.read(table.spark), on="id", how="left")
+            found = versions.correction(now=now)
+            each.append(F.when(found["label"] != F.col("was"), found))
+    corrected = joined.withColumn("correction", F.coalesce(*each)).where(F.col("correction").isNotNull())
+    return corrected.select(
+        F.lit(CORRECTED).alias("kind"),
+        "id",
+        full_path(F.col("or_split"), F.col("path")).alias("path"),
+        F.col("correction.run").alias("run"),
+        F.lit(None).cast("string").alias("reason"),
+        F.lit(None).cast("bigint").alias("at"),
+        "was",
+        F.col("correction.label").alias("is"),
+    )
+
+
 def _change(row: Row, started: datetime | None, *, names: Mapping[int, str]) -> Change:
     when = started if row["at"] is None else datetime(1970, 1, 1) + timedelta(milliseconds=row["at"])
     text = None if when is None else f"{when:%Y-%m-%d %H:%M:%S} UTC"
     detail = row["reason"]
-    if row["kind"] == "other label" and row["was"] >= 0:
+    if row["kind"] in ("other label", CORRECTED) and row["was"] >= 0:
         now, was = (names.get(label, str(label)) for label in (row["is"], row["was"]))
         detail = f"{'no label' if row['is'] is None else now} instead of {was}"
     return Change(row["kind"], row["id"], row["path"], row["run"], text, detail)

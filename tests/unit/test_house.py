@@ -45,7 +45,7 @@ ROOMS = {
         "writing": set(),
         "ingest": {"cassandra", "pictures", "sources", "tables"},
         "labels": {"cassandra", "sources", "tables"},
-        "verify": {"cassandra", "ingest", "labels", "sources", "splits", "tables"},
+        "verify": {"cassandra", "catalog", "ingest", "labels", "sources", "splits", "tables"},
         "features": {"cassandra", "ingest", "labels", "pictures", "tables", "writing"},
         "catalog": {"cassandra", "features", "labels", "tables"},
         "splits": {"cassandra", "features", "labels", "tables", "writing"},

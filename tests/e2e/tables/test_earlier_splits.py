@@ -1,6 +1,7 @@
 """Splits and shards of tables as they were after an earlier run, and what has changed of splits since."""
 
 import json
+import shutil
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
@@ -11,8 +12,11 @@ import pandas as pd
 import pytest
 from pyspark.sql import SparkSession
 
+import loader
 from etl.cassandra.control import Control
 from etl.catalog.lineage import Tracer
+from etl.deleting import deletion
+from etl.deleting.plan import DeletePlan
 from etl.errors import TableError
 from etl.features import historical_features
 from etl.ingest import ingestion
@@ -27,9 +31,11 @@ from etl.splits.report import SplitReport
 from etl.tables.runs import recorded_runs
 from etl.verify import split_changes
 from formats import open_split
-from jobs import relabel
+from imagestrata.cli import main
+from jobs import relabel, split
 from schemas import TableName, image_id
 from schemas.features import ViewName
+from tests.support.commands import in_living_session
 from tests.support.features import tables_of
 from tests.support.trees import picture, plant
 
@@ -56,6 +62,12 @@ class Table:
         plan = SplitPlan(**tables, out=str(self.folder / name), ratios=(Fraction(1),), as_of=as_of, **options)
         return splitting.run(self.spark, plan=plan)
 
+    def whole(self, spark: SparkSession, name: str) -> loader.Split:
+        """A split of all images, which is registered."""
+        plan = SplitPlan(**tables_of(self.keyspace), out=str(self.folder / name), ratios=(Fraction(1),))
+        split.run(spark, plan=plan)
+        return loader.open_split(self.folder / name, index=0, cache=self.folder / "cache")
+
     def relabel(self, **labels: str) -> None:
         file = self.folder / "corrections.csv"
         file.write_text("path,label\n" + "".join(f"{name}.png,{label}\n" for name, label in labels.items()))
@@ -80,7 +92,7 @@ class Table:
         for one in found.changes:
             listed.setdefault(one.kind, []).append(ids[(one.id or "").replace("-", "")])
         assert {kind: len(names) for kind, names in listed.items()} == found.counts
-        return listed
+        return {kind: sorted(names) for kind, names in listed.items()}
 
 
 def test_splits_of_an_earlier_run_and_what_changed_since(
@@ -206,3 +218,67 @@ def test_a_correction_belongs_to_the_bytes_that_were_looked_at(
     table.split("unrecorded then", "2", **view)
     assert table.labels_in("unrecorded then") == (corrected, 2)
     assert table.changes("unrecorded then") == {}
+
+
+def test_a_model_tells_what_has_changed_of_its_images_since_then(
+    spark: SparkSession,
+    control: Control,
+    keyspace: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    table, model, trained = Table(spark, control, keyspace, tmp_path), tmp_path / "model.pt", tmp_path / "trained"
+    where = ["--host", ",".join(control.cluster.hosts), "--port", str(control.cluster.port)]
+
+    def since_then(*options: str) -> str:
+        with in_living_session():
+            assert main(["lineage", str(model), "--since-then", *options, *where]) == 0
+        return capsys.readouterr().out
+
+    def ids(name: str) -> dict[str, Any]:
+        return {"images": 1, "first": [str(UUID(bytes=table.id(name)))]}
+
+    nothing: dict[str, Any] = {"images": 0, "first": []}
+    table.ingest(FIRST, a=0, b=1, c=2, d=3, e=4)
+    of_trained = SplitPlan(**tables_of(keyspace), out=str(trained), ratios=(Fraction(1), Fraction(1)))
+    split.run(spark, plan=of_trained)
+    parts = [loader.open_split(trained, index=index, cache=tmp_path / "cache") for index in (0, 1)]
+    model.write_bytes(b"weights")
+    loader.record_model(model, training=parts)
+    uses = json.loads(since_then("--json"))["uses"]
+    assert [(one["use"], one["images"]) for one in uses] == [("training", len(parts[0])), ("training 2", len(parts[1]))]
+    assert all(one["since"] == dict.fromkeys(one["since"], nothing) for one in uses)
+
+    loader.record_model(model, training=table.whole(spark, "all"))
+    table.relabel(a="dog", c="dog")  # c has this label already
+    table.ingest(FIRST | {"e": "cat"}, b=9)
+    delete = DeletePlan(**tables_of(keyspace), ids=(UUID(bytes=table.id("d")),), reason="asked to", count=1)
+    deletion.run(spark, plan=delete)
+    (found,) = json.loads(since_then("--json"))["uses"]
+    corrected = sorted(str(UUID(bytes=table.id(name))) for name in "ae")
+    wanted = {
+        "labels corrected": {"images": 2, "first": corrected},
+        "images deleted": ids("d"),
+        "bytes replaced": ids("b"),
+    }
+    assert (found["since"], found["run"], found["unchecked"]) == (wanted, 1, [])
+    told = since_then()
+    assert f"  images deleted since then: 1: {ids('d')['first'][0]}" in told
+    assert told.splitlines()[-1] == "trained before these were corrected: 2 labels of training"
+
+    # another split takes the address; a copy of the first one is elsewhere
+    whole = tmp_path / "all"
+    shutil.copytree(whole, tmp_path / "moved")
+    split.run(spark, plan=SplitPlan(**tables_of(keyspace), out=str(whole), overwrite=True))
+    assert json.loads(since_then("--json"))["not_known"][0].endswith(
+        f"{whole} is another split now. If you have a copy of it, run: imagestrata registry add FOLDER"
+    )
+    assert main(["lineage", str(model), *where]) == 0
+    assert f"  split {whole}@v1: training: split 0" in capsys.readouterr().out
+    assert main(["registry", "add", str(tmp_path / "moved"), *where]) == 0
+    (again,) = json.loads(since_then("--json").splitlines()[-1])["uses"]
+    assert (again["split"], again["since"]) == (str(tmp_path / "moved"), wanted)
+    assert main(["lineage", str(model), *where]) == 0
+    out = capsys.readouterr().out
+    assert f"  split {tmp_path / 'moved'}@v1: training: split 0" in out
+    assert "not known" not in out

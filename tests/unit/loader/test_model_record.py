@@ -24,6 +24,11 @@ def test_a_record_names_the_images_and_the_checkpoint(tmp_path: Path) -> None:
     assert (record.arch, record.seed, record.classes) == ("mine", None, train.num_classes)
     prints = {use: (one.fingerprint, one.index, one.rows) for use, one in record.images.items()}
     assert prints == {"training": (train.fingerprint, 0, 40), "validation": (val.fingerprint, 1, 10)}
+    with pytest.raises(loader.OptionError, match=r"Wanted the images of training\. Found: none"):
+        loader.record_model(checkpoint, training=[])
+    loader.record_model(checkpoint, training=[train, val])
+    record = ModelRecord.from_json(Path(f"{checkpoint}{SUFFIX}").read_text(encoding="utf-8"), place="")
+    assert [(use, one.index) for use, one in record.images.items()] == [("training", 0), ("training 2", 1)]
     loader.record_model(checkpoint, training=train)
     assert [*ModelRecord.from_json(Path(f"{checkpoint}{SUFFIX}").read_text(encoding="utf-8"), place="").images] == [
         "training"
