@@ -24,7 +24,8 @@ name; for a list of images, a list of values. It runs in a separate process. Ima
 quarantine table, and the job continues. The annotation of the result is the type of the view; if it does not name one
 type, the values of the first two images that agree are.
 
-A view is registered with the SHA-256 of the function's module. If you change the module, make a new version: NAME@v2.
+A view is registered with the SHA-256 of the function's module and of your own modules that it imports. If you change
+one of them, make a new version: NAME@v2.
 
 An ONNX model takes RGB images, (N, 3, height, width) or (N, height, width, 3) of float, float16 or uint8, and returns a
 number or a vector for each. Its weights are in the same file. Images are resized until they cover the model's size, and

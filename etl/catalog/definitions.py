@@ -15,7 +15,7 @@ from etl.cassandra.control import Control
 from etl.cassandra.registry import DATASET, FEATURE_SERVICE, FEATURE_VIEW, LABEL_VIEW, MODEL, SPLIT, Entry
 from etl.errors import ConflictError, SourceError, TableError
 from etl.features.computing import builtin
-from etl.features.computing.functions import digest_of
+from etl.features.computing.functions import digest_of, is_unchanged
 from etl.tables.table_records import read_records
 from schemas import SchemaError, TableName
 from schemas.feature_sources import Builtin, Labels, Python, parse_source
@@ -189,6 +189,10 @@ def _change(entry: Entry, known: Sequence[Entry], wanted: Sequence[Entry]) -> Ch
 def _differences(there: Entry, entry: Entry) -> list[str]:
     """How a definition differs from the registered one."""
     before, after = _defined(there), _defined(entry)
+    if entry.kind == FEATURE_VIEW and before["source"] == after["source"]:
+        source = parse_source(after["source"])
+        if isinstance(source, Python) and is_unchanged(source, before["digest"]):
+            after["digest"] = before["digest"]
     return [
         f"{name} {after.get(name)!r} instead of {before.get(name)!r}"
         for name in sorted(before.keys() | after.keys())

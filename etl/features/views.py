@@ -4,6 +4,7 @@ On-demand views are SQL expressions over the metadata and over other views, comp
 """
 
 import hashlib
+import logging
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,12 +20,14 @@ from etl.errors import ConflictError, FunctionError
 from etl.expressions import check_expression, is_repeatable, names_in
 from etl.features.columns import find_fields
 from etl.features.computing import builtin
-from etl.features.computing.functions import digest_of, load
+from etl.features.computing.functions import digest_of, is_unchanged, load, modules_unknown
 from etl.features.computing.models import digest_of_model
 from etl.features.plan import FeatureRequest
 from etl.tables.metadata_table import MetadataTable
 from schemas.feature_sources import Builtin, FeatureSource, Onnx, Python, Sql, typed
 from schemas.features import FeatureView, spark_type
+
+log = logging.getLogger("imagestrata.featurize")
 
 Probe = Callable[[FeatureView], dict[str, str]]
 
@@ -103,20 +106,33 @@ def _check_same(view: FeatureView, *, source: FeatureSource, newest: int, ttl: i
         own = "no ttl" if view.ttl is None else f"a ttl of {view.ttl:,} s"
         raise ConflictError(f"Wanted {view.title} as it was registered, with {own}. Found: --ttl of {ttl:,} s.")
     source = _absolute(source)
-    digest = view.digest if isinstance(source, Sql) else digest_of_source(source)
+    new = f"{view.name}@v{newest + 1}={typed(source)}"
     is_same_source = _is_same(view.source, source)
-    if is_same_source and view.digest == digest:
+    if is_same_source and _is_unchanged(view, source, new=new):
         return
     found = str(source)
     if is_same_source:
-        what = "model" if isinstance(source, Onnx) else "module"
-        digests = f"({digest[:12]} instead of {view.digest[:12]})"
-        found = f"the {what} has changed since then {digests}, or how images are decoded"
-    new = f"{view.name}@v{newest + 1}={typed(source)}"
+        what = "model" if isinstance(source, Onnx) else "module, or one that it imports,"
+        found = f"the {what} has changed since then, or how images are decoded"
     remedy = f"Values of both would be mixed. Make it a new version: {new}"
     if isinstance(source, Sql):
         remedy = f'Make it a new version: --features "{new}"'
     raise ConflictError(f"Wanted {view.title} as it was registered, from {view.source}. Found: {found}. {remedy}")
+
+
+def _is_unchanged(view: FeatureView, source: FeatureSource, *, new: str) -> bool:
+    """Whether a view's source makes the values that it made when the view was registered. Raises `FunctionError`."""
+    if isinstance(source, Sql):
+        return True
+    if not isinstance(source, Python):
+        return view.digest == digest_of_source(source)
+    if others := modules_unknown(source, view.digest):
+        log.warning(
+            "%s was registered by an earlier version of imagestrata, which did not record the modules that %s imports: "
+            "%s. If they have changed, values of both are mixed. Make it a new version: %s",
+            view.title, source.module, ", ".join(others), new,
+        )  # fmt: skip
+    return is_unchanged(source, view.digest)
 
 
 def _absolute(source: FeatureSource) -> FeatureSource:

@@ -1,17 +1,22 @@
 """Features of tables of a test."""
 
+import hashlib
+import importlib
+import inspect
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from etl.features import featurizing
+from etl.features.computing.pictures import DECODER
 from etl.features.plan import FeatureRequest, FeaturizePlan
 from etl.features.report import FeaturizeReport
 from etl.ingest import ingestion
 from etl.ingest.plan import IngestPlan
 from etl.sources.plan import SourcePlan
 from schemas import TableName
+from schemas.feature_sources import Python
 
 FUNCTIONS = "tests.support.feature_functions"
 """The module with functions."""
@@ -34,3 +39,9 @@ def featurize(
     requests = FeatureRequest.parse_all(features, preprocess=preprocess)
     plan = FeaturizePlan(**tables_of(keyspace), features=requests, **options)
     return featurizing.run(spark, plan=plan)
+
+
+def digest_of_earlier_versions(source: Python) -> str:
+    """What earlier versions registered of a function of pixels: the text of its module, and the decoder."""
+    text = inspect.getsource(importlib.import_module(source.module))
+    return hashlib.sha256((text + DECODER).encode()).hexdigest()

@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from etl.errors import FunctionError, one_line
-from etl.features.computing.functions import BATCH, Function, computed, digest_of, load, probed
+from etl.features.computing.functions import BATCH, Function, computed, is_unchanged, load, probed
 from etl.features.computing.models import load_model
 from etl.features.computing.pictures import Picture
 from schemas.feature_sources import Onnx, Python
@@ -160,6 +160,6 @@ def _loaded(view: FeatureView, model: str | None) -> Function:
         return load_model(model or source.file, source=source, digest=view.digest)
     assert isinstance(source, Python)  # the task itself calls built-in functions
     function = load(source)
-    if digest_of(source) != view.digest:
-        raise FunctionError("another version of its module than on the driver")
+    if not is_unchanged(source, view.digest):
+        raise FunctionError("another version of its module, or of one that it imports, than on the driver")
     return function

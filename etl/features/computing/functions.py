@@ -28,6 +28,7 @@ import numpy as np
 
 from etl.errors import FunctionError, one_line
 from etl.features.computing import builtin
+from etl.features.computing.modules import own_modules
 from etl.features.computing.pictures import DECODER, Picture
 from etl.pictures.images import RejectedError
 from schemas.feature_sources import Builtin, Python, typed
@@ -101,15 +102,51 @@ def load(source: Builtin | Python) -> Function:
 
 
 def digest_of(source: Python) -> str:
-    """The SHA-256, in hexadecimal, of what makes a Python function's values: the source text of its module and, if it
-    takes pixels, the version of the decoder. Raises `FunctionError`.
+    """The SHA-256, in hexadecimal, of what makes a Python function's values: the files of its module and of the user's
+    own modules that this imports and, if it takes pixels, the version of the decoder. Raises `FunctionError`.
     """
-    function = _annotated(source)
-    decoder = "" if function.takes == "bytes" else DECODER
+    decoder = _decoder_of(source)
+    lines = [f"{name} {hashlib.sha256(content).hexdigest()}" for name, content in sorted(_files_of(source).items())]
+    return hashlib.sha256("\n".join(["modules", *lines, decoder]).encode()).hexdigest()
+
+
+def is_unchanged(source: Python, digest: str) -> bool:
+    """Whether a function's values are still made as a registered digest says, which may have been registered by an
+    earlier version. Raises `FunctionError`.
+    """
+    return digest == digest_of(source) or digest == _digest_of_module(source)
+
+
+def modules_unknown(source: Python, digest: str) -> list[str]:
+    """The user's own modules that a function's module imports, if an earlier version registered its digest, which does
+    not tell whether they have changed. Raises `FunctionError`.
+    """
+    if digest != _digest_of_module(source):
+        return []
+    return sorted(name for name, text in _files_of(source).items() if text.strip() and name != source.module)
+
+
+def _files_of(source: Python) -> dict[str, bytes]:
     try:
-        return hashlib.sha256((inspect.getsource(sys.modules[source.module]) + decoder).encode()).hexdigest()
+        files = own_modules(source.module)
+    except OSError as error:
+        raise FunctionError(f"Wanted the source text of {source.module}. Found: {one_line(error)}") from None
+    if source.module not in files:
+        raise FunctionError(f"Wanted the source text of {source.module}. Found: none")
+    return files
+
+
+def _digest_of_module(source: Python) -> str:
+    """The digest that earlier versions registered."""
+    try:
+        text = inspect.getsource(sys.modules[source.module])
     except (OSError, TypeError) as error:
         raise FunctionError(f"Wanted the source text of {source.module}. Found: {one_line(error)}") from None
+    return hashlib.sha256((text + _decoder_of(source)).encode()).hexdigest()
+
+
+def _decoder_of(source: Python) -> str:
+    return "" if _annotated(source).takes == "bytes" else DECODER
 
 
 def _imported(module: str, name: str) -> Callable[[Any], Any]:

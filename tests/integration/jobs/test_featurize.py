@@ -15,7 +15,8 @@ from etl.features.computing.builtin import phash
 from etl.features.computing.pictures import Picture
 from etl.features.report import ViewCounts
 from schemas import image_id
-from tests.support.features import FUNCTIONS, featurize, ingest
+from tests.support import feature_functions
+from tests.support.features import FUNCTIONS, digest_of_earlier_versions, featurize, ingest
 from tests.support.pictures import texture
 from tests.support.services import fresh_name
 from tests.support.trees import picture, plant
@@ -113,7 +114,11 @@ def test_functions_that_fail_on_an_image_cost_only_that_image(
 
 
 def test_a_view_keeps_its_function(
-    spark: SparkSession, control: Control, tables: str, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession,
+    control: Control,
+    tables: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     featurize(spark, tables, f"mine={FUNCTIONS}:redness")
     with pytest.raises(ConflictError, match=r"Wanted mine@v1 as it was registered.*Make it a new version: mine@v2="):
@@ -122,8 +127,17 @@ def test_a_view_keeps_its_function(
         featurize(spark, tables, f"mine@v3={FUNCTIONS}:about")
     featurize(spark, tables, f"mine@v2={FUNCTIONS}:about")
     assert titles(control, tables, "mine") == ["mine@v2", "mine@v1"]
-    monkeypatch.setattr("etl.features.views.digest_of", lambda source: "0" * 64)
-    with pytest.raises(ConflictError, match=r"the module has changed since then .*mine@v3=tests\.support"):
+    with monkeypatch.context() as patch:
+        patch.setattr("etl.features.views.digest_of", digest_of_earlier_versions)
+        featurize(spark, tables, f"early={FUNCTIONS}:redness")
+    assert "tests.support" not in caplog.text
+    assert featurize(spark, tables, "early").images == 0
+    assert "early@v1 was registered by an earlier version" in caplog.text
+    assert f"{FUNCTIONS} imports: tests.support. If they have changed" in caplog.text
+    own = {FUNCTIONS: Path(feature_functions.__file__).read_bytes(), "tests.support": b"changed"}
+    monkeypatch.setattr("etl.features.computing.functions.own_modules", lambda module: own)
+    message = r"the module, or one that it imports, has changed since then, .*mine@v3=tests\.support"
+    with pytest.raises(ConflictError, match=message):
         featurize(spark, tables, "mine")
 
 

@@ -17,6 +17,8 @@ from etl.tables.sequence import create_sequence, take_run
 from etl.tables.table_records import TableRecord, claim_tables
 from imagestrata.cli import main
 from schemas import Columns, TableName
+from schemas.feature_sources import Python
+from schemas.features import FeatureView
 from schemas.tables import (
     Replication,
     create_feature_values,
@@ -25,6 +27,7 @@ from schemas.tables import (
     create_shared,
 )
 from tests.support.feature_functions import __name__ as functions
+from tests.support.features import digest_of_earlier_versions
 from tests.support.services import fresh_name
 
 Run = Callable[..., tuple[int, str, str]]
@@ -153,6 +156,22 @@ def definitions(views: None, run: Run, tmp_path: Path) -> Path:
     place.write_text(VIEWS, encoding="utf-8")
     assert run("apply", str(place), "--yes")[0] == 0
     return place
+
+
+def test_a_definition_that_an_earlier_version_registered_is_the_same(
+    control: Control, metadata: TableName, run: Run, tmp_path: Path
+) -> None:
+    source = Python(functions, "moments")
+    view = FeatureView(
+        name="early", version=1, fields={"early": "float[6]"}, source=source, digest=digest_of_earlier_versions(source)
+    )
+    registry.create(control, keyspace=metadata.keyspace)
+    register_view(control, view, keyspace=metadata.keyspace)
+    text = f"[[feature_view]]\nname = 'early'\nsource = '{source}'\nfields = {{ early = 'float[6]' }}\n"
+    (tmp_path / "early.toml").write_text(text, encoding="utf-8")
+    assert run("apply", str(tmp_path), "--plan")[1].endswith("\nnothing to do\n")
+    (tmp_path / "early.toml").write_text(text.replace("moments", "redness"), encoding="utf-8")
+    assert "instead of 'python:tests.support.feature_functions:moments'" in run("apply", str(tmp_path), "--plan")[2]
 
 
 def test_a_definition_never_changes_but_gets_a_next_version(run: Run, definitions: Path) -> None:

@@ -1,7 +1,7 @@
 """Feature functions: what they take, what their values are stored as, and what is refused."""
 
 import hashlib
-import inspect
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,9 @@ from etl.features.computing.functions import (
     computed,
     digest_of,
     fields_of,
+    is_unchanged,
     load,
+    modules_unknown,
     row_of,
 )
 from etl.features.computing.pictures import Picture
@@ -71,10 +73,33 @@ def test_every_built_in_view_returns_its_fields() -> None:
         assert None not in values
 
 
-def test_the_digest_of_a_function_of_pixels_follows_the_decoder() -> None:
-    text = hashlib.sha256(inspect.getsource(feature_functions).encode()).hexdigest()
-    assert digest_of(Python(FUNCTIONS, "about")) == text  # of bytes
-    assert digest_of(Python(FUNCTIONS, "redness")) == digest_of(Python(FUNCTIONS, "moments")) != text
+def test_the_digest_of_a_function_of_pixels_follows_the_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    pixels, encoded_bytes = Python(FUNCTIONS, "redness"), Python(FUNCTIONS, "about")
+    before = digest_of(pixels), digest_of(encoded_bytes)
+    assert digest_of(Python(FUNCTIONS, "moments")) == before[0] != before[1]
+    monkeypatch.setattr("etl.features.computing.functions.DECODER", "another")
+    assert digest_of(pixels) != before[0]
+    assert digest_of(encoded_bytes) == before[1]
+
+
+def test_the_digest_follows_the_modules_that_the_module_imports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    text = "import digest_helper\ndef size(image: bytes) -> int:\n    return digest_helper.size(image)\n"
+    (tmp_path / "digest_sizes.py").write_text(text)
+    (tmp_path / "digest_helper.py").write_text("def size(image): return len(image)")
+    source = Python("digest_sizes", "size")
+    new, of_earlier_versions = digest_of(source), hashlib.sha256(text.encode()).hexdigest()
+    assert is_unchanged(source, new)
+    assert (modules_unknown(source, new), modules_unknown(source, of_earlier_versions)) == ([], ["digest_helper"])
+    (tmp_path / "digest_helper.py").write_text("def size(image): return -len(image)")
+    assert not is_unchanged(source, new)
+    assert is_unchanged(source, of_earlier_versions)  # which did not tell
+    (tmp_path / "digest_helper.py").unlink()
+    assert not is_unchanged(source, new)
+    (tmp_path / "digest_sizes.py").write_text(f"{text}#")
+    assert not is_unchanged(source, of_earlier_versions)
 
 
 def test_annotations_say_what_a_function_takes() -> None:
