@@ -36,7 +36,8 @@ the center is cut out:
 The preprocessing and the model's SHA-256 belong to the view. To change one of them, make a new version.
 
 A view sql:EXPRESSION has no table. Its values are computed when they are read, from columns of the metadata and fields
-of other views, in the versions that are the newest ones now.
+of other views, in the versions that are the newest ones now, and in UTC and ANSI mode, whatever the settings of the
+session are.
 """
 
 import argparse

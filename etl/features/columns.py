@@ -14,7 +14,7 @@ from etl.cassandra.registry import registered_views
 from etl.cassandra.tables import read_table
 from etl.columns import column, ours
 from etl.errors import TableError
-from etl.expressions import names_in
+from etl.expressions import fixed_settings, names_in
 from etl.features.history import newest_of_images
 from etl.tables.table_records import record_of
 from schemas import TableName
@@ -128,9 +128,11 @@ def _with_computed(rows: DataFrame, /, *, one: Fields, sql: Sql, key: str, lacks
     others = rows.select(*(column(name).alias(hidden.get(name, name)) for name in rows.columns))
     joined = with_fields(others, fields=one.inputs, key=key)
     is_lacking = reduce(or_, (F.col(f"`{LACKS} {n}`") for n in range(len(one.inputs))), F.lit(False))
-    computed = [F.expr(sql.expression).cast(spark_type(one.view.fields[name])).alias(name) for name in one.names]
     same = (column(hidden.get(name, name)).alias(name) for name in rows.columns)
-    return joined.select(*same, *computed, is_lacking.alias(lacks))
+    wanted = f"Wanted a session in which {one.view.title} has the values that it has in every other one."
+    with fixed_settings(rows.sparkSession, wanted=wanted):
+        computed = [F.expr(sql.expression).cast(spark_type(one.view.fields[name])).alias(name) for name in one.names]
+        return joined.select(*same, *computed, is_lacking.alias(lacks))
 
 
 def check_complete(

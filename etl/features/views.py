@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 from etl.cassandra.registry import registered_views
 from etl.cassandra.tables import read_table
 from etl.errors import ConflictError, FunctionError
-from etl.expressions import check_expression, is_repeatable, names_in
+from etl.expressions import check_expression, fixed_settings, has_functions_of_session, is_repeatable, names_in
 from etl.features.columns import find_fields
 from etl.features.computing import builtin
 from etl.features.computing.functions import digest_of, is_unchanged, load, modules_unknown
@@ -151,11 +151,12 @@ def _on_demand(table: MetadataTable, name: str, source: Sql, *, version: int) ->
     Raises `FunctionError` if the expression is wrong, or names what is no column and no field of a stored view.
     """
     spark, expression, wanted = table.spark, source.expression, f"Wanted an expression in Spark SQL for {name}."
-    try:
-        check_expression(expression, wanted=wanted)
-    except ValueError as error:
-        raise FunctionError(str(error)) from None
-    names = names_in(expression)
+    with fixed_settings(spark, wanted=wanted):
+        try:
+            check_expression(expression, wanted=wanted)
+        except ValueError as error:
+            raise FunctionError(str(error)) from None
+        names = names_in(expression)
     of_table = sorted(names & table.fields.keys() - {table.columns.id, table.columns.label})
     inputs = find_fields(table.control, table.name, names=names - set(of_table))
     fields = {field: one.view.fields[field] for one in inputs for field in one.names if not one.view.is_on_demand}
@@ -177,7 +178,8 @@ def _on_demand(table: MetadataTable, name: str, source: Sql, *, version: int) ->
 def _type_of(spark: SparkSession, expression: str, *, schema: str, wanted: str) -> str:
     """The type of an expression over columns. Raises `FunctionError` if it has none that a field can have."""
     try:
-        plan = spark.createDataFrame([], schema).select(F.expr(expression).alias("value"))
+        with fixed_settings(spark, wanted=wanted):
+            plan = spark.createDataFrame([], schema).select(F.expr(expression).alias("value"))
     except (AnalysisException, ParseException) as error:
         raise FunctionError(f"{wanted} Found: {expression!r}: {str(error).splitlines()[0]}") from None
     analyzed = plan._jdf.queryExecution().analyzed()
@@ -185,6 +187,8 @@ def _type_of(spark: SparkSession, expression: str, *, schema: str, wanted: str) 
         raise FunctionError(f"{wanted} Found: {expression!r}, which needs more than the row of one image.")
     if not is_repeatable(analyzed.projectList().apply(0)):
         raise FunctionError(f"{wanted} Found: {expression!r}, whose result changes from run to run.")
+    if has_functions_of_session(analyzed.projectList().apply(0)):
+        raise FunctionError(f"{wanted} Found: {expression!r}, with a function that other sessions do not have.")
     found = plan.schema[0].dataType.simpleString()
     if found not in _TYPES:
         raise FunctionError(

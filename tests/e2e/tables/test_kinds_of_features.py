@@ -13,6 +13,7 @@ from etl.cassandra.registry import registered_views
 from etl.errors import ConflictError, FunctionError, TableError
 from etl.features.computing.pictures import Picture
 from etl.features.report import ViewCounts
+from etl.frames import setting
 from etl.splits import splitting
 from etl.splits.plan import SplitPlan
 from formats import OpenSplit, open_split
@@ -24,6 +25,7 @@ from tests.support.pictures import texture
 from tests.support.services import fresh_name
 from tests.support.trees import plant
 
+ANSI = "spark.sql.ansi.enabled"
 IMAGES = {f"a/{seed}.png": texture(seed) for seed in range(8)}
 
 
@@ -98,10 +100,23 @@ def test_on_demand_views_and_old_values(spark: SparkSession, control: Control, t
     both = split("b", where=f"bin >= {limit} AND red < 1000", features=(ViewName("bin", 1),))
     assert both.manifest.features == ("bin@v1", "red@v2")
     assert both.manifest.splits[0].rows == sum(int(value / 8) >= limit for value in values.values())
+    # Another session computes the same values.
+    featurize(spark, tables, "day=sql:coalesce(size(null), 7) + 100 * datediff(date(ingested_at), date('2026-01-01'))")
+    days = split("utc", features=(ViewName("day"),), stratify=("label", "day"))
+    with setting(spark, "spark.sql.session.timeZone", "Pacific/Kiritimati"), setting(spark, ANSI, "false"):
+        same = split("far", features=(ViewName("day"),), stratify=("label", "day"))
+    assert same.fingerprints == days.fingerprints
+    assert [one.splits[0].fingerprints for one in same.manifest.stored_features] == [
+        one.splits[0].fingerprints for one in days.manifest.stored_features
+    ]
+    spark.udf.register("plus_one", lambda value: value + 1, "double")
     for expression, message in (
         ("red +", r"Wanted an expression in Spark SQL for bad"),
         ("rand() * red", "changes from run to run"),
         ("current_timestamp() > '2020' AND red > 1", "changes from run to run"),
+        ("datediff(date('today'), ingested_at) + red", "changes from run to run"),
+        ("plus_one(red)", "with a function that other sessions do not have"),
+        ("red > ${spark.app.limit}", r"Wanted an expression in Spark SQL for bad\. Found: 'red > \${spark"),
         ("avg(red)", "needs more than the row of one image"),
         ("red > (SELECT 1)", "queries other tables"),
         ("1 + 1", "Found: no name of a column"),
