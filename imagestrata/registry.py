@@ -116,7 +116,7 @@ class Registry:
         return replace(item, entry=changed, summary=changed.description)
 
     def add(self, product: Product) -> Entry:
-        """Register a split, a shard set or a model, from `product_at`. Raises `TableError`, `UnreachableError`."""
+        """Register what `product_at` describes. Raises `TableError`, `UnreachableError`."""
         return register_product(self._control, product, keyspace=self.keyspace)
 
     def plan(self, place: str, *, prune: bool = False, drop_values: bool = False) -> list[Change]:
@@ -153,7 +153,8 @@ class Registry:
 
     def lineage(self, target: str, *, metadata: TableName | None = None, id_column: str = "id") -> Lineage:
         """Where something comes from, and what was made from it. ``target`` is the id or path of an image, or the
-        address of a split, a shard set or a checkpoint. A path needs ``metadata``, and may begin with the split folder.
+        address of a split, a shard set, exported features or a checkpoint. A path needs ``metadata``, and may begin
+        with the split folder.
         Raises `EtlError` if nothing is known of it or Cassandra does not answer, `FormatsError` and `SchemaError` if
         its files or manifest cannot be read.
         """
@@ -170,7 +171,8 @@ class Registry:
         if os.path.isfile(target):
             return tracer.of_model(digest_of_file(target), name=target)
         raise TableError(
-            "Wanted the id of an image, or its path with -m KS.TABLE, or a split, a shard set or a checkpoint. "
+            "Wanted the id of an image, or its path with -m KS.TABLE, or a split, a shard set, exported features or a "
+            "checkpoint. "
             f"Found: nothing of this kind at {target}."
         )
 

@@ -31,12 +31,13 @@ _MANUAL = f"""Show and change what is registered in a keyspace.
   imagestrata registry apply definitions/ -k digits
   imagestrata registry delete feature-view redness@v1 -k digits --drop-values
 
-list      datasets, their tables, classes and runs; and feature views, label views, feature services, splits, shard
-          sets and models. With a KIND, only these
+list      datasets, their tables, classes and runs; and feature views, label views, feature services, feature exports,
+          splits, shard sets and models. With a KIND, only these
 show      one of them in full
 describe  set the owner or the description
 tag       set tags; TAG= removes one
-add       register a split, a shard set or a checkpoint. Jobs register what they make; this is for older files
+add       register a split, a shard set, exported features or a checkpoint. Jobs register what they make; this is for
+          older files
 apply     make the registry as the definitions in a TOML file, or in all files *.toml of a folder, say
 delete    remove something from the registry that nothing uses. Files and tables of splits, shards and models stay
 
@@ -263,7 +264,8 @@ def _add(args: argparse.Namespace) -> int:
     product = product_at(args.name)
     if product is None:
         raise TableError(
-            f"Wanted a split, a folder of shards, or a checkpoint with its record. Found: none at {args.name}."
+            "Wanted a split, a folder of shards or of features, or a checkpoint with its record. "
+            f"Found: none at {args.name}."
         )
     if (keyspace := args.keyspace or product.keyspace) is None:
         raise TableError(f"Wanted -k KEYSPACE, because the files of {args.name} name no table. Found: none.")

@@ -100,9 +100,13 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[FeaturizePlan, argpar
 
 def run(spark: "SparkSession", *, plan: FeaturizePlan) -> "FeaturizeReport":
     """Compute the features that images lack. Raises `EtlError` if it cannot go on; values that were written stay."""
+    from etl.catalog.products import register_output
     from etl.features import featurizing
 
-    return featurizing.run(spark, plan=plan)
+    report = featurizing.run(spark, plan=plan)
+    if report.offline is not None:
+        register_output(spark, None, report.offline)
+    return report
 
 
 def _plan(args: argparse.Namespace) -> FeaturizePlan:

@@ -17,9 +17,10 @@ from schemas.features import FeatureView
 from schemas.tables import create_shared
 
 FEATURE_VIEW, LABEL_VIEW, FEATURE_SERVICE = "feature view", "label view", "feature service"
+FEATURE_EXPORT = "feature export"  # a folder of ``featurize.py --offline``
 DATASET, SPLIT, SHARD_SET, MODEL = "dataset", "split", "shard set", "model"
 # The kind of a label view also names its table: see `label_views_of`.
-KINDS = (FEATURE_VIEW, LABEL_VIEW, FEATURE_SERVICE, DATASET, SPLIT, SHARD_SET, MODEL)
+KINDS = (FEATURE_VIEW, LABEL_VIEW, FEATURE_SERVICE, FEATURE_EXPORT, DATASET, SPLIT, SHARD_SET, MODEL)
 
 _COLUMNS = "kind, name, version, document, owner, description, tags, registered"
 

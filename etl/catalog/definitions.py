@@ -12,7 +12,16 @@ from typing import Any
 
 from etl.cassandra import registry
 from etl.cassandra.control import Control
-from etl.cassandra.registry import DATASET, FEATURE_SERVICE, FEATURE_VIEW, LABEL_VIEW, MODEL, SPLIT, Entry
+from etl.cassandra.registry import (
+    DATASET,
+    FEATURE_EXPORT,
+    FEATURE_SERVICE,
+    FEATURE_VIEW,
+    LABEL_VIEW,
+    MODEL,
+    SPLIT,
+    Entry,
+)
 from etl.errors import ConflictError, SourceError, TableError
 from etl.features.computing import builtin
 from etl.features.computing.functions import digest_of, is_unchanged
@@ -31,6 +40,8 @@ _SECTIONS = {
     "dataset": (DATASET, {"name"}),
 }
 _DEFINED = tuple(kind for kind, _ in _SECTIONS.values())
+_VIEWS_IN = {FEATURE_SERVICE: "views", FEATURE_VIEW: "uses", FEATURE_EXPORT: "features", SPLIT: "features"}
+"""Where the document of each kind has the feature views that it uses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +253,7 @@ def removal(
 ) -> Change:
     """Plan the removal of an entry. Writes nothing. ``drop_values`` allows that the tables of a feature view's values
     are dropped, and ``beside`` has the kind, name and version of the entries that stay; None for all others. Raises
-    `ConflictError` if it is pinned, a split, a feature service or a model uses it, or its values would be dropped.
+    `ConflictError` if it is pinned, another object uses it, or its values would be dropped.
     """
     if entry.tags.get("pinned") == "true":
         raise ConflictError(
@@ -280,9 +291,7 @@ def _uses(one: Entry, entry: Entry) -> bool:
     """Whether a registered object names another one."""
     document = json.loads(one.document)
     if entry.kind == FEATURE_VIEW:
-        return entry.title in (document.get("views", ()) if one.kind == FEATURE_SERVICE else ()) or (
-            one.kind == SPLIT and entry.title in document.get("features", ())
-        )
+        return entry.title in document.get(_VIEWS_IN.get(one.kind), ())
     if entry.kind.startswith(LABEL_VIEW):
         metadata = str(document.get("metadata_table", ""))
         is_same_table = entry.kind == registry.label_views_of(TableName.parse(metadata)) if metadata else False
@@ -294,13 +303,19 @@ def _uses(one: Entry, entry: Entry) -> bool:
 
 
 def _value_tables(control: Control, entry: Entry, *, keyspace: str) -> tuple[TableName, ...]:
-    """The tables of a view's values, by their names and columns: also of metadata tables that other tools made."""
+    """The tables of a view's values and their vector indexes, by their names and columns: also of metadata tables that
+    other tools made.
+    """
     view = FeatureView.from_json(entry.document, place=f"{keyspace}.registry")
     rows = control.execute("SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?", (keyspace,))
-    names = sorted(row.table_name for row in rows if row.table_name.endswith(f"_{view.name}_v{view.version}"))
+    names = {row.table_name for row in rows}
     needed = {"id", "sequence", "sha256", "error", *view.fields}
-    tables = [TableName(keyspace, name) for name in names]
-    return tuple(table for table in tables if needed <= (control.columns(table) or {}).keys())
+    found = []
+    for name in sorted(name for name in names if name.endswith(f"_{view.name}_v{view.version}")):
+        if needed <= (control.columns(TableName(keyspace, name)) or {}).keys():
+            # An index that stayed would give its vectors to another view of this name and version.
+            found += [TableName(keyspace, one) for one in (name, f"{name}_index") if one in names]
+    return tuple(found)
 
 
 def apply_changes(control: Control, changes: Sequence[Change], *, keyspace: str) -> None:

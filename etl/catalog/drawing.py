@@ -7,7 +7,7 @@ from html import escape
 from etl.catalog.lineage import Lineage
 
 _COLUMNS = ("run", "files", "table", "feature view", "label view", "image", "split", "rows", "folders", "shards",
-            "shard set", "model")  # fmt: skip
+            "shard set", "feature export", "model")  # fmt: skip
 """Kinds from left to right. Kinds that a lineage does not have take no room."""
 _COLOURS = {"run": "#dbe7f3", "table": "#cfe3d4", "image": "#fbe3b5", "split": "#e5dcf2", "shard set": "#f6d9d5",
             "model": "#d3ecec"}  # fmt: skip

@@ -15,7 +15,7 @@ from typing import Any
 
 from etl.cassandra import registry
 from etl.cassandra.control import Control, check_columns
-from etl.cassandra.registry import FEATURE_VIEW, LABEL_VIEW, MODEL, SHARD_SET, SPLIT
+from etl.cassandra.registry import FEATURE_EXPORT, FEATURE_VIEW, LABEL_VIEW, MODEL, SHARD_SET, SPLIT
 from etl.catalog.products import Product
 from etl.errors import TableError
 from etl.labels.corrections import State
@@ -143,7 +143,7 @@ class Tracer:
         self._made = [
             _Made(entry.kind, entry.title, json.loads(entry.document))
             for entry in entries
-            if entry.kind in (SPLIT, SHARD_SET, MODEL)
+            if entry.kind in (SPLIT, SHARD_SET, FEATURE_EXPORT, MODEL)
         ]
         self._views = {
             (entry.kind, entry.title): json.loads(entry.document)
@@ -152,7 +152,7 @@ class Tracer:
         }
 
     def of_product(self, product: Product) -> Lineage:
-        """The lineage of a split, a shard set or a model, back to runs and forward to what was made from it."""
+        """The lineage of what jobs made, back to runs and forward to what was made from it."""
         same = [made for made in self._of_kind(product.kind) if made.prints == product.fingerprint]
         unknown = _Made(product.kind, f"{product.address} (not registered)", {"sequence": None, **product.document})
         return self._of(min(same, key=lambda made: made.address != product.address, default=unknown))

@@ -1,4 +1,5 @@
-"""What jobs make from tables: splits, shard sets and models. Each is described from its own files and registered.
+"""What jobs make from tables: splits, shard sets, exports of features, and models. Each is described from its own files
+and registered.
 
 A product keeps its name, its address. If something else is published there, it gets the next version.
 """
@@ -16,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from etl.cassandra import registry
 from etl.cassandra.control import Control
-from etl.cassandra.registry import MODEL, SHARD_SET, SPLIT, Entry
+from etl.cassandra.registry import FEATURE_EXPORT, MODEL, SHARD_SET, SPLIT, Entry
 from etl.errors import EtlError, TableError
 from etl.tables.runs import recorded_runs
 from etl.tables.table_records import dataset_of, read_records
@@ -25,6 +26,8 @@ from formats.stores.storage import Storage
 from schemas import SchemaError, TableName
 from schemas.manifest import NAMES as SPLIT_MANIFESTS
 from schemas.models import SUFFIX, ModelRecord
+from schemas.offline import NAME as OFFLINE_MANIFEST
+from schemas.offline import OfflineManifest
 from schemas.shards import NAME as SHARD_MANIFEST
 from schemas.shards import ShardManifest
 
@@ -36,11 +39,11 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Product:
-    """A split, a shard set or a model."""
+    """A split, a shard set, an export of features or a model."""
 
-    kind: str  # `SPLIT`, `SHARD_SET` or `MODEL`
+    kind: str  # `SPLIT`, `SHARD_SET`, `FEATURE_EXPORT` or `MODEL`
     address: str  # its name in the registry
-    fingerprint: tuple[str, ...]  # the fingerprints of all splits, or the SHA-256 of a checkpoint
+    fingerprint: tuple[str, ...]  # the fingerprints of all splits, or the SHA-256 of a checkpoint or of views' names
     metadata_table: TableName | None  # None if it is not known, as ``data_table``
     data_table: TableName | None
     content: Mapping[str, Any]  # what else the registry's document has
@@ -64,8 +67,9 @@ class Product:
 
 
 def product_at(address: str) -> Product | None:
-    """Describe what is at an address, from its files; None if there is no split, no shard set and no checkpoint with a
-    record. Raises `FormatsError`, `SchemaError`, and `TableError` for a checkpoint with the record of another one.
+    """Describe what is at an address, from its files; None if there is no split, no shard set, no export of features
+    and no checkpoint with a record. Raises `FormatsError`, `SchemaError`, and `TableError` for a checkpoint with the
+    record of another one.
     """
     if is_dictionary(address):
         return _split(open_split(address))
@@ -76,6 +80,8 @@ def product_at(address: str) -> Product | None:
         return _split(open_split(address))
     if storage.exists(SHARD_MANIFEST):
         return shards_in(storage)
+    if storage.exists(OFFLINE_MANIFEST):
+        return _exported_in(storage)
     return None
 
 
@@ -98,6 +104,21 @@ def _split(split: OpenSplit) -> Product:
             "created": manifest.created or None,  # a dictionary does not say
             **at_run,
         },
+    )
+
+
+def _exported_in(storage: Storage) -> Product:
+    """Describe the features in a folder. Its values may be replaced: it is the same as long as its views are."""
+    place = f"{storage.address}/{OFFLINE_MANIFEST}"
+    manifest = OfflineManifest.from_json(storage.read_text(OFFLINE_MANIFEST), place=place)
+    titles = sorted(one.view for one in manifest.views)
+    return Product(
+        kind=FEATURE_EXPORT,
+        address=storage.address,
+        fingerprint=(hashlib.sha256("\n".join([manifest.metadata_table, *titles]).encode()).hexdigest(),),
+        metadata_table=TableName.parse(manifest.metadata_table),
+        data_table=None,
+        content={"features": titles, "created": manifest.created},
     )
 
 
@@ -241,7 +262,7 @@ def _newest_run(control: Control, metadata: TableName, *, created: str | None) -
 
 
 def register_output(spark: SparkSession, storage: Storage | None, address: str) -> None:
-    """Register what a job has published: shards in ``storage``, or without one, the split at ``address``. If that
+    """Register what a job has published: shards in ``storage``, or without one, what is at ``address``. If that
     fails, log why, and how to do it later: the output is complete.
     """
     try:

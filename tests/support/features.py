@@ -8,13 +8,13 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from etl.features import featurizing
 from etl.features.computing.pictures import DECODER
 from etl.features.plan import FeatureRequest, FeaturizePlan
 from etl.features.report import FeaturizeReport
 from etl.ingest import ingestion
 from etl.ingest.plan import IngestPlan
 from etl.sources.plan import SourcePlan
+from jobs import featurize as job
 from schemas import TableName
 from schemas.feature_sources import Python
 
@@ -38,7 +38,7 @@ def featurize(
     """Compute features, as they are written on the command line."""
     requests = FeatureRequest.parse_all(features, preprocess=preprocess)
     plan = FeaturizePlan(**tables_of(keyspace), features=requests, **options)
-    return featurizing.run(spark, plan=plan)
+    return job.run(spark, plan=plan)
 
 
 def digest_of_earlier_versions(source: Python) -> str:

@@ -1,6 +1,7 @@
 """Features beside splits, in the loader, offline and online: the same values everywhere, by image."""
 
 import io
+import json
 from dataclasses import replace
 from datetime import datetime
 from fractions import Fraction
@@ -19,6 +20,7 @@ from pyspark.sql import functions as F
 
 import loader
 from etl.cassandra.control import Control
+from etl.cassandra.registry import FEATURE_EXPORT, entries
 from etl.errors import OutputExistsError, TableError
 from etl.features import historical_features, online_features
 from etl.splits import splitting
@@ -110,6 +112,8 @@ def _check_retrieval(spark: SparkSession, control: Control, keyspace: str, folde
     report = featurize(spark, keyspace, *VIEWS, offline=str(folder))
     assert report.stored == {f"{view}@v{VERSIONS.get(view, 1)}": len(SEEDS) for view in VIEWS}
     assert f"moments@v1: 12 rows in {folder}/moments@v1" in str(report)
+    (registered,) = entries(control, keyspace=keyspace, kind=FEATURE_EXPORT)
+    assert (registered.name, json.loads(registered.document)["features"]) == (str(folder), sorted(report.stored))
     with pytest.raises(OutputExistsError, match="--overwrite"):
         featurize(spark, keyspace, "size", offline=str(folder))
     online = {row.pop("id"): row for row in online_features(control, names, metadata=metadata, views=VIEWS)}

@@ -11,20 +11,25 @@ from pyspark.sql import SparkSession
 from etl.cassandra import registry
 from etl.cassandra.control import Control
 from etl.cassandra.registry import Entry, register_view
+from etl.catalog.drawing import as_svg, as_text
+from etl.catalog.lineage import Tracer
+from etl.catalog.products import product_at
 from etl.features.computing import builtin
 from etl.tables.runs import new_ingest_id
 from etl.tables.sequence import create_sequence, take_run
 from etl.tables.table_records import TableRecord, claim_tables
 from imagestrata.cli import main
 from schemas import Columns, TableName
-from schemas.feature_sources import Python
+from schemas.feature_sources import Python, Sql
 from schemas.features import FeatureView
+from schemas.offline import OfflineManifest, OfflineView
 from schemas.tables import (
     Replication,
     create_feature_values,
     create_keyspace,
     create_metadata,
     create_shared,
+    create_vectors,
 )
 from tests.support.feature_functions import __name__ as functions
 from tests.support.features import digest_of_earlier_versions
@@ -205,6 +210,52 @@ def test_what_is_used_pinned_or_has_values_is_not_deleted(
     assert f"drops {values}" in run("delete", "phash", "--drop-values", "--yes")[1]
     assert control.columns(values) is None
     assert "phash" not in run("list")[1]
+
+
+@pytest.fixture
+def embedding(control: Control, metadata: TableName) -> Iterator[FeatureView]:
+    """A registered view with values and a vector index."""
+    source = Python(functions, "moments")
+    view = FeatureView(name="embedding", version=1, fields={"embedding": "float[6]"}, source=source, digest="0" * 64)
+    registry.create(control, keyspace=metadata.keyspace)
+    register_view(control, view, keyspace=metadata.keyspace)
+    control.define(create_feature_values(view.table_of(metadata), {"embedding": "blob"}))
+    control.define(create_vectors(view.index_table_of(metadata), 6))
+    yield view
+    for table in (view.table_of(metadata), view.index_table_of(metadata)):
+        control.define(f"DROP TABLE IF EXISTS {table.quoted}")
+    for entry in registry.entries(control, keyspace=metadata.keyspace, kind="feature view"):
+        if entry.name in ("embedding", "first"):
+            registry.remove(control, entry, keyspace=metadata.keyspace)
+
+
+def test_a_view_that_an_sql_view_or_exported_features_have_is_not_deleted(
+    control: Control, metadata: TableName, run: Run, embedding: FeatureView, tmp_path: Path
+) -> None:
+    delete = ("delete", "embedding", "--drop-values", "--yes")
+    sql = Sql("length(embedding)")
+    first = FeatureView(
+        name="first", version=1, fields={"first": "int"}, source=sql, digest="0" * 64, uses=("embedding@v1",)
+    )
+    register_view(control, first, keyspace=metadata.keyspace)
+    assert "Found: feature view first@v1. Delete these first." in run(*delete)[2]
+    assert run("delete", "first", "--yes")[0] == 0
+    exported = OfflineView("embedding@v1", {"embedding": "float[6]"}, 0, ())
+    manifest = OfflineManifest(str(metadata), (exported,), "2026-01-01T00:00:00+00:00", "1")
+    (tmp_path / "_features.json").write_text(manifest.to_json(), encoding="utf-8")
+    added = f"feature export {tmp_path}@v1 is registered in {metadata.keyspace}.registry\n"
+    assert [run("add", str(tmp_path))[1] for _ in range(2)] == [added, added]
+    assert f"Found: feature export {tmp_path}@v1. Delete these first." in run(*delete)[2]
+    product = product_at(str(tmp_path))
+    assert product is not None
+    lineage = Tracer(control, keyspace=metadata.keyspace).of_product(product)
+    assert f"feature view embedding@v1: python:{functions}:moments" in as_text(lineage)
+    assert as_svg(lineage).count("<rect") == 1 + len(lineage.nodes)
+    assert run("delete", "feature-export", str(tmp_path), "--yes")[0] == 0
+    tables = [embedding.table_of(metadata), embedding.index_table_of(metadata)]
+    assert all(f"drops {table}" in run(*delete[:-1], "--plan")[1] for table in tables)
+    assert run(*delete)[0] == 0
+    assert [control.columns(table) for table in tables] == [None, None]
 
 
 def test_what_the_files_lack_is_pruned(run: Run, definitions: Path) -> None:
