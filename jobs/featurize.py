@@ -50,7 +50,6 @@ from formats import command_line
 from jobs import options
 from jobs.arguments import make_parser, parse
 from jobs.command import execute
-from schemas.parsing import parse_ttl
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,9 +76,6 @@ def parser() -> command_line.Parser:
     add("--onnx-preprocess", metavar="HOW",
         help="how images become the input of ONNX models: imagenet, clip, 0-1 or none, with a size for models of any "
         "size, as imagenet@224 (default: imagenet)")  # fmt: skip
-    add("--ttl", metavar="TIME",
-        help="for new views: the time after which a value is too old and is computed again: 3600 (seconds), 12h, 30d "
-        "(default: values are kept)")  # fmt: skip
     add("--vector-index", action="store_true",
         help="keep the vectors in a vector index too, for `imagestrata similar`; later runs update it")  # fmt: skip
     options.add_column_options(add)
@@ -116,7 +112,6 @@ def _plan(args: argparse.Namespace) -> FeaturizePlan:
         **options.tables_of(args),
         features=FeatureRequest.parse_all(args.features, preprocess=args.onnx_preprocess),
         columns=options.columns_of(args),
-        ttl=None if args.ttl is None else parse_ttl(args.ttl) or None,
     )
 
 

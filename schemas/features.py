@@ -104,7 +104,6 @@ class FeatureView:
     fields: Mapping[str, str]  # the type of each field
     source: Annotated[FeatureSource, parse_source]
     digest: str  # SHA-256 of the code, model, expression or file
-    ttl: int | None = None  # seconds after its computation when a value is too old to be used
     # of a label view: the run that wrote this version; all versions are in one table, see `column`
     sequence: int | None = None
     uses: tuple[str, ...] = ()  # of an on-demand view: the views whose fields its expression has, with their versions
@@ -122,8 +121,6 @@ class FeatureView:
                     f"all at most. Found: {name!r}"
                 )
         check_digest(self.digest)
-        if self.ttl is not None and (isinstance(self.ttl, bool) or self.ttl < 1):
-            raise SchemaError(f"Wanted a ttl of 1 second or more for {self.title}. Found: {self.ttl!r}")
 
     @property
     def is_on_demand(self) -> bool:

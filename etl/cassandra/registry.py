@@ -3,9 +3,12 @@
 A description is a document that never changes, with an owner, a text and tags that may.
 """
 
+import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cache
 from types import MappingProxyType
 from typing import Any
 
@@ -15,6 +18,8 @@ from etl.errors import ConflictError
 from schemas import TableName
 from schemas.features import FeatureView
 from schemas.tables import create_shared
+
+log = logging.getLogger("imagestrata.registry")
 
 FEATURE_VIEW, LABEL_VIEW, FEATURE_SERVICE = "feature view", "label view", "feature service"
 FEATURE_EXPORT = "feature export"  # a folder of ``featurize.py --offline``
@@ -136,7 +141,19 @@ def register_view(control: Control, view: FeatureView, *, keyspace: str, kind: s
 
 
 def _view(entry: Entry, *, keyspace: str) -> FeatureView:
-    return FeatureView.from_json(entry.document, place=f"{keyspace}.registry, {entry.title}")
+    view = FeatureView.from_json(entry.document, place=f"{keyspace}.registry, {entry.title}")
+    if ttl := json.loads(entry.document).get("ttl"):
+        _warn_of_ttl(keyspace, entry.title, ttl)
+    return view
+
+
+@cache
+def _warn_of_ttl(keyspace: str, title: str, ttl: object) -> None:
+    """Say once of a view that an earlier version gave it a ttl."""
+    log.warning(
+        "%s of %s was registered with a ttl of %s s, which no longer counts: its values stay. Make a new version to "
+        "compute them again.", title, keyspace, ttl,
+    )  # fmt: skip
 
 
 def _described(view: FeatureView) -> str:

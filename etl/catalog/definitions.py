@@ -29,13 +29,12 @@ from etl.tables.table_records import read_records
 from schemas import SchemaError, TableName
 from schemas.feature_sources import Builtin, Labels, Python, parse_source
 from schemas.features import FeatureView, ViewName
-from schemas.parsing import parse_ttl
 
 FORMAT = 1
 
 _NOTES = {"owner", "description", "tags"}
 _SECTIONS = {
-    "feature_view": (FEATURE_VIEW, {"name", "version", "source", "fields", "ttl"}),
+    "feature_view": (FEATURE_VIEW, {"name", "version", "source", "fields"}),
     "feature_service": (FEATURE_SERVICE, {"name", "version", "views"}),
     "dataset": (DATASET, {"name"}),
 }
@@ -99,6 +98,11 @@ def _entries(file: Path) -> Iterator[Entry]:
 
 def _entry(section: str, table: Mapping[str, Any]) -> Entry:
     kind, known = _SECTIONS[section]
+    if kind == FEATURE_VIEW and "ttl" in table:
+        raise SourceError(
+            "a ttl. Feature views have no ttl, because values of the same bytes do not age. Remove it, and make a new "
+            "version to compute all values again"
+        )
     if strange := sorted(table.keys() - known - _NOTES):
         raise SourceError(f"{', '.join(strange)}, which it does not have. It has {', '.join(sorted(known | _NOTES))}.")
     tags = table.get("tags", {})
@@ -126,21 +130,19 @@ def _view(table: Mapping[str, Any]) -> str:
             title = f"{name}@v{table['version']}" if "version" in table else name
             names = ", ".join(builtin.view_of(one).title for one in builtin.VIEWS)
             raise SourceError(f"{title} from {source}. Built-in views are {names}.")
-        if strange := {"fields", "ttl"} & table.keys():
-            raise SourceError(f"{', '.join(sorted(strange))} of a built-in view, which is defined already")
+        if "fields" in table:
+            raise SourceError("fields of a built-in view, which is defined already")
         return view.to_json()
     if isinstance(source, Labels):
         raise SourceError(f"{text}. Add versions of a label view with relabel.py")
     if not isinstance(source, Python):
         raise SourceError(f"{text}. Define it with featurize.py --features {name}={text}")
-    ttl = table.get("ttl")
     return FeatureView(
         name=name,
         version=table.get("version", 1),
         fields=dict(table["fields"]),
         source=source,
         digest=digest_of(source),
-        ttl=parse_ttl(ttl) or None if isinstance(ttl, str) else ttl,
     ).to_json()
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from functools import reduce
 from operator import or_
 
@@ -33,8 +32,6 @@ class Fields:
     view: FeatureView
     names: tuple[str, ...]
     table: TableName
-    since: datetime | None = None
-    """Values that were computed earlier are too old."""
     inputs: "tuple[Fields, ...]" = ()
     """For an on-demand view, which has no table, the fields that its expression has."""
 
@@ -53,7 +50,6 @@ def find_fields(
     """
     wanted = {one.name: one.version for one in pinned}
     found: dict[str, Fields] = {}
-    now = datetime.now(UTC)
     for view in registered_views(control, keyspace=metadata.keyspace):  # the newest first
         fields = tuple(name for name in view.fields if name in names or view.name in wanted)
         if view.name in found or wanted.get(view.name) not in (None, view.version):
@@ -68,8 +64,7 @@ def find_fields(
                 view, fields, table, inputs=tuple(one for one in inputs if one.view.title in view.uses)
             )
         elif control.columns(table) is not None:
-            since = None if view.ttl is None else now - timedelta(seconds=view.ttl)
-            found[view.name] = Fields(view, fields, table, since)
+            found[view.name] = Fields(view, fields, table)
     if missing := [one for one in pinned if one.name not in found]:
         raise TableError(
             f"Wanted values of {missing[0]} for the images of {metadata}. Found: none. "
@@ -97,18 +92,16 @@ def metadata_columns(fields: Sequence[Fields]) -> set[str]:
 
 def with_fields(rows: DataFrame, /, *, fields: Sequence[Fields], key: str) -> DataFrame:
     """Add the fields of views to metadata rows with ``key``, a uuid as text, ``sha256`` if the table has it, and
-    `metadata_columns`. A column `LACKS` and N says of the Nth view whether an image has no value of it, one of other
-    bytes than it has now, or one that is too old.
+    `metadata_columns`. A column `LACKS` and N says of the Nth view whether an image has no value of it, or one of other
+    bytes than it has now.
     """
     has_digest = "sha256" in rows.columns
     for number, one in enumerate(fields):
         if isinstance(one.view.source, Sql):
             rows = _with_computed(rows, one=one, sql=one.view.source, key=key, lacks=f"{LACKS} {number}")
             continue
-        columns = ["id", "sequence", "sha256", "created_timestamp", *one.names]
+        columns = ["id", "sequence", "sha256", *one.names]
         values = read_table(rows.sparkSession, one.table, columns=columns).transform(newest_of_images)
-        if one.since is not None:
-            values = values.where(F.col("created_timestamp") > F.lit(one.since))
         of_image = F.struct(*one.names).alias(_VALUES)
         values = values.select(F.col("id").alias(_ID), F.col("sha256").alias(_SHA256), of_image)
         is_same = F.col(_SHA256).eqNullSafe(F.col("sha256")) if has_digest else F.lit(True)
@@ -149,8 +142,7 @@ def check_complete(
     lacking = [(number, one) for number, one in zip(counts["lacks"], fields, strict=True) if number]
     if lacking:
         stored = [used for _, one in lacking for used in one.stored]
-        old = ", or with one that is too old" if any(used.since is not None for used in stored) else ""
-        found = ", ".join(f"{number:,} images without {one.view.title}" for number, one in lacking) + old
+        found = ", ".join(f"{number:,} images without {one.view.title}" for number, one in lacking)
         wanted = ", ".join(one.view.title for _, one in lacking)
         titles = ",".join(dict.fromkeys(used.view.title for used in stored))
         raise TableError(

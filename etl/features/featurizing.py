@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from functools import partial, reduce
 
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -117,7 +116,7 @@ def _find_views(table: MetadataTable, *, plan: FeaturizePlan) -> _Views:
     on_demand = [request for request in plan.features if isinstance(request.source, Sql)]
     found: list[FeatureView] = []
     for requests in (stored, *([one] for one in on_demand)):  # these may use views that this run creates
-        views = [find_view(table, one, probe=partial(_probe, table, plan=plan), ttl=plan.ttl) for one in requests]
+        views = [find_view(table, one, probe=partial(_probe, table, plan=plan)) for one in requests]
         for view in views if plan.vector_index else ():
             check_vector(view)
         check_names(table, views)
@@ -215,16 +214,12 @@ def list_images(table: MetadataTable, /) -> DataFrame:
 
 def newest_values(table: MetadataTable, views: Sequence[FeatureView], *, retry: bool) -> DataFrame:
     """The values that exist: ``id, sha256, done``, with a bit in ``done`` for each view with values of these bytes.
-    Only the newest value of an image counts, unless it is older than the view's ttl. With ``retry``, values that could
-    not be computed do not exist.
+    Only the newest value of an image counts. With ``retry``, values that could not be computed do not exist.
     """
-    parts, now = [], datetime.now(UTC)
+    parts = []
     for number, view in enumerate(views):
-        names = ["id", "sequence", "sha256", "error", "created_timestamp"]
-        rows = read_table(table.spark, view.table_of(table.name), columns=names)
+        rows = read_table(table.spark, view.table_of(table.name), columns=["id", "sequence", "sha256", "error"])
         rows = rows.transform(newest_of_images)
-        if view.ttl is not None:
-            rows = rows.where(F.col("created_timestamp") > F.lit(now - timedelta(seconds=view.ttl)))
         if retry:
             rows = rows.where(F.col("error").isNull())
         parts.append(rows.select("id", "sha256", F.lit(1 << number).cast("bigint").alias("bit")))

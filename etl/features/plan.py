@@ -61,7 +61,6 @@ class FeaturizePlan:
     columns: Columns = field(default_factory=Columns)
     retry: bool = False  # also compute the values that an earlier run could not compute
     timeout: float = 60.0  # Seconds for an image, or a list of images; for functions that are not built in.
-    ttl: int | None = None  # the seconds after which values of new views are too old
     vector_index: bool = False  # make their vectors searchable
     offline: str | None = None  # a folder for the values of all images as Parquet
     overwrite: bool = False  # that folder
@@ -75,13 +74,10 @@ class FeaturizePlan:
         if twice := [name for name in names if names.count(name) > 1]:
             raise ValueError(f"Wanted each feature view once. Found: {twice[0]} twice")
         sql = [one.view for one in self.features if isinstance(one.source, Sql)]
-        if sql and (self.ttl is not None or self.vector_index):
-            option = "--ttl" if self.ttl is not None else "--vector-index"
+        if sql and self.vector_index:
             raise ValueError(
-                f"Wanted {option} only with values that are stored. Found: {sql[0]}, computed when it is read"
+                f"Wanted --vector-index only with values that are stored. Found: {sql[0]}, computed when it is read"
             )
-        if self.ttl is not None and self.ttl < 1:
-            raise ValueError(f"Wanted a ttl of 1 second or more. Found: {self.ttl}")
         if not 0 < self.timeout <= 86_400:
             raise ValueError(f"Wanted a timeout of more than 0 s and at most a day. Found: {self.timeout:g}")
         if self.offline is not None and not self.offline.strip():

@@ -128,8 +128,7 @@ def historical_features(
 
     Returns:
         The requests, each once, in any order, with the fields of all views. A value is null if none was computed from
-        the bytes that the image had then, or the image did not exist. With ``at``, values that were older than the
-        view's ttl are null.
+        the bytes that the image had then, or the image did not exist.
 
     Raises:
         TableError: A view has no values for this table or is computed when it is read, or a column of the requests
@@ -194,14 +193,13 @@ def _check_requests(requests: DataFrame, *, known: str) -> dict[str, str]:
 
 def _with_values(found: DataFrame, one: Fields, *, spark: SparkSession, by_digest: bool, known: str) -> DataFrame:
     """Add the values of a view to requests that have their id in `_KEY` and the digest of then."""
-    fields, digest, has_time = list(one.view.fields), _STATE["sha256"], "at" in found.columns
-    values = read_table(spark, one.table, columns=["id", *TIMES, "sha256", *fields])
+    fields, digest = list(one.view.fields), _STATE["sha256"]
+    values = read_table(spark, one.table, columns=["id", "sequence", "created_timestamp", "sha256", *fields])
     values = values.transform(values_of_bytes, fields=fields) if by_digest else values.transform(newest_of_images)
-    of_image, of_bytes, event, created = ours("image"), ours("bytes"), ours("event"), ours("created")
+    of_image, of_bytes, created = ours("image"), ours("bytes"), ours("created")
     values = values.select(
         uuid_bytes("id").alias(of_image),
         F.col("sha256").alias(of_bytes),
-        F.col("event_timestamp").alias(event),
         F.col("created_timestamp").alias(created),
         *fields,
     )
@@ -210,6 +208,4 @@ def _with_values(found: DataFrame, one: Fields, *, spark: SparkSession, by_diges
         is_same &= F.col(digest) == F.col(of_bytes)
     if known == "computed":
         is_same &= F.col(created) <= F.col("at")
-    if one.view.ttl is not None and has_time:
-        is_same &= F.unix_micros("at") - F.unix_micros(event) <= one.view.ttl * 1_000_000
-    return found.join(values, on=is_same, how="left").drop(of_image, of_bytes, event, created)
+    return found.join(values, on=is_same, how="left").drop(of_image, of_bytes, created)

@@ -45,14 +45,14 @@ _TYPES = {
 """The type of a field by that of an expression."""
 
 
-def find_view(table: MetadataTable, request: FeatureRequest, *, probe: Probe, ttl: int | None = None) -> FeatureView:
+def find_view(table: MetadataTable, request: FeatureRequest, *, probe: Probe) -> FeatureView:
     """The definition of a requested view, registered or not yet; writes nothing. ``probe`` returns the fields of a new
     view, from the values that its function returns. Raises `FunctionError` if there is no such view or function, and
     `ConflictError` if the view is registered with another source, or its function has changed since.
     """
     name, version, source = request.view.name, request.view.version, request.source
     if name in builtin.VIEWS:
-        return _builtin(request, ttl=ttl)
+        return _builtin(request)
     known = registered_views(table.control, keyspace=table.name.keyspace, name=name)
     newest = known[0].version if known else 0
     current = next((view for view in known if view.version == (version or newest)), None)
@@ -64,7 +64,7 @@ def find_view(table: MetadataTable, request: FeatureRequest, *, probe: Probe, tt
             f"Found: {request.view}. Define a new one: {name}=MODULE:FUNCTION, onnx:FILE or sql:EXPRESSION"
         )
     if current is not None:
-        _check_same(current, source=source or current.source, newest=newest, ttl=ttl)
+        _check_same(current, source=source or current.source, newest=newest)
         return current
     if version not in (None, newest + 1):
         raise ConflictError(f"Wanted {name}@v{newest + 1}, the next version. Found: {request.view}")
@@ -72,7 +72,7 @@ def find_view(table: MetadataTable, request: FeatureRequest, *, probe: Probe, tt
         return _on_demand(table, name, source, version=newest + 1)
     assert source is not None
     own, digest = _absolute(source), digest_of_source(source)
-    draft = FeatureView(name=name, version=newest + 1, fields={name: "blob"}, source=own, digest=digest, ttl=ttl)
+    draft = FeatureView(name=name, version=newest + 1, fields={name: "blob"}, source=own, digest=digest)
     return replace(draft, fields=probe(draft))
 
 
@@ -86,25 +86,18 @@ def digest_of_source(source: FeatureSource) -> str:
     raise FunctionError(f"Wanted a function or a model that this version can read. Found: {source}")
 
 
-def _builtin(request: FeatureRequest, *, ttl: int | None) -> FeatureView:
+def _builtin(request: FeatureRequest) -> FeatureView:
     view = builtin.view_of(request.view.name)
     if request.source is not None:
         raise ConflictError(f"Wanted another name for {request.source}. Found: {view.name}, which is built in")
-    if ttl is not None:
-        raise ConflictError(
-            f"Wanted --ttl only with views of your own. Found: {view.name}, which depends only on an image's bytes"
-        )
     if request.view.version not in (None, view.version):
         raise FunctionError(f"Wanted {view.title}, which this version computes. Found: {request.view}")
     load(Builtin(view.name))
     return view
 
 
-def _check_same(view: FeatureView, *, source: FeatureSource, newest: int, ttl: int | None) -> None:
-    """Raise `ConflictError` unless a registered view has this source, unchanged, and this ttl if one is given."""
-    if ttl not in (None, view.ttl):
-        own = "no ttl" if view.ttl is None else f"a ttl of {view.ttl:,} s"
-        raise ConflictError(f"Wanted {view.title} as it was registered, with {own}. Found: --ttl of {ttl:,} s.")
+def _check_same(view: FeatureView, *, source: FeatureSource, newest: int) -> None:
+    """Raise `ConflictError` unless a registered view has this source, unchanged."""
     source = _absolute(source)
     new = f"{view.name}@v{newest + 1}={typed(source)}"
     is_same_source = _is_same(view.source, source)

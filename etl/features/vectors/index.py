@@ -38,10 +38,9 @@ ROWS = "id STRING, sha256 BINARY, vector ARRAY<FLOAT>"
 
 def check_vector(view: FeatureView) -> tuple[str, int]:
     """The field and the length of a view whose values are vectors. Raises `FunctionError` for other views."""
-    if view.vector is None or view.ttl is not None:
+    if view.vector is None:
         kinds = ", ".join(f"{name} {kind}" for name, kind in view.fields.items())
-        found = kinds if view.vector is None else f"a ttl of {view.ttl:,} s"
-        raise FunctionError(f"Wanted one field float[N] and no ttl for neighbors by {view.title}. Found: {found}")
+        raise FunctionError(f"Wanted one field float[N] for neighbors by {view.title}. Found: {kinds}")
     return view.vector
 
 

@@ -1,7 +1,6 @@
-"""Features of real tables from ONNX models and SQL expressions, and values that are too old."""
+"""Features of real tables from ONNX models and SQL expressions."""
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from etl.cassandra.control import Control
 from etl.cassandra.registry import registered_views
-from etl.errors import ConflictError, FunctionError, TableError
+from etl.errors import ConflictError, FunctionError
 from etl.features.computing.pictures import Picture
 from etl.features.report import ViewCounts
 from etl.frames import setting
@@ -68,7 +67,7 @@ def test_onnx_models_by_file(spark: SparkSession, control: Control, tables: str,
     assert [title for title in titles if title.startswith(("mean", "none", "elsewhere"))] == ["mean@v1"]
 
 
-def test_on_demand_views_and_old_values(spark: SparkSession, control: Control, tables: str, tmp_path: Path) -> None:
+def test_on_demand_views(spark: SparkSession, control: Control, tables: str, tmp_path: Path) -> None:
     def split(out: str, **options: object) -> OpenSplit:
         plan = SplitPlan(**tables_of(tables), out=str(tmp_path / out), ratios=(1,))
         splitting.run(spark, plan=replace(plan, **options))  # type: ignore[arg-type]
@@ -128,21 +127,3 @@ def test_on_demand_views_and_old_values(spark: SparkSession, control: Control, t
             featurize(spark, tables, f"bad=sql:{expression}")
     with pytest.raises(ConflictError, match=r"Make it a new version: --features \"bin@v3=sql:red\""):
         featurize(spark, tables, "bin=sql:red")
-    # Values that are too old do not count.
-    short = f"short={FUNCTIONS}:redness"
-    assert featurize(spark, tables, short, ttl=3600).views == {"short@v1": ViewCounts(8, 0)}
-    assert featurize(spark, tables, "short", ttl=3600).images == 0
-    with pytest.raises(ConflictError, match=r"with a ttl of 3,600 s\. Found: --ttl of 9 s"):
-        featurize(spark, tables, "short", ttl=9)
-    with pytest.raises(ConflictError, match=r"Wanted --ttl only with views of your own\. Found: size"):
-        featurize(spark, tables, "size", ttl=9)
-    assert split("c", where="short >= 0").manifest.splits[0].rows == 8
-    old = datetime.now(UTC) - timedelta(seconds=3601)
-    for row in control.execute(f"SELECT id, sequence FROM {tables}.metadata_short_v1"):
-        update = f"UPDATE {tables}.metadata_short_v1 SET created_timestamp = ? WHERE id = ? AND sequence = ?"
-        control.execute(update, (old, row.id, row.sequence))
-    with pytest.raises(
-        TableError, match=r"8 images without short@v1, or with one that is too old\. Compute them: .*short@v1"
-    ):
-        split("d", where="short >= 0")
-    assert featurize(spark, tables, "short").views == {"short@v1": ViewCounts(8, 0)}

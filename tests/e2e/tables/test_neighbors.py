@@ -51,7 +51,7 @@ def test_neighbors_by_the_index_are_those_of_numpy(
         cosines = {path: own @ one / np.linalg.norm(own) / np.linalg.norm(one) for path, one in vectors.items()}
         return dict(sorted(cosines.items(), key=lambda one: -one[1])[:count])
 
-    with pytest.raises(FunctionError, match=r"Wanted one field float\[N\] and no ttl .* size@v1\. Found: size_width"):
+    with pytest.raises(FunctionError, match=r"Wanted one field float\[N\] .* size@v1\. Found: size_width"):
         featurize(spark, keyspace, "size", vector_index=True)
     monkeypatch.setattr(index, "FEW", 100)  # so that the first run builds the index over rows that are there
     featurize(spark, keyspace, vector)

@@ -171,12 +171,29 @@ def test_a_definition_that_an_earlier_version_registered_is_the_same(
         name="early", version=1, fields={"early": "float[6]"}, source=source, digest=digest_of_earlier_versions(source)
     )
     registry.create(control, keyspace=metadata.keyspace)
-    register_view(control, view, keyspace=metadata.keyspace)
+    document = json.dumps({**json.loads(view.to_json()), "ttl": 3600})
+    entry = Entry(kind="feature view", name="early", version=1, document=document)
+    registry.register(control, entry, keyspace=metadata.keyspace)
     text = f"[[feature_view]]\nname = 'early'\nsource = '{source}'\nfields = {{ early = 'float[6]' }}\n"
     (tmp_path / "early.toml").write_text(text, encoding="utf-8")
     assert run("apply", str(tmp_path), "--plan")[1].endswith("\nnothing to do\n")
     (tmp_path / "early.toml").write_text(text.replace("moments", "redness"), encoding="utf-8")
     assert "instead of 'python:tests.support.feature_functions:moments'" in run("apply", str(tmp_path), "--plan")[2]
+
+
+def test_the_ttl_of_a_view_of_an_earlier_version_is_ignored_and_said_once(
+    control: Control, metadata: TableName, caplog: pytest.LogCaptureFixture
+) -> None:
+    view = FeatureView(name="old", version=1, fields={"old": "int"}, source=Python("m", "f"), digest="0" * 64)
+    document = json.dumps({**json.loads(view.to_json()), "ttl": 3600})
+    registry.create(control, keyspace=metadata.keyspace)
+    entry = Entry(kind="feature view", name="old", version=1, document=document)
+    registry.register(control, entry, keyspace=metadata.keyspace)
+    for _ in range(2):
+        assert view in registry.registered_views(control, keyspace=metadata.keyspace)
+    register_view(control, view, keyspace=metadata.keyspace)  # it is the same view
+    told = f"old@v1 of {metadata.keyspace} was registered with a ttl of 3600 s, which no longer counts"
+    assert caplog.text.count(told) == 1
 
 
 def test_a_definition_never_changes_but_gets_a_next_version(run: Run, definitions: Path) -> None:

@@ -65,11 +65,9 @@ def test_each_request_gets_what_was_known_then(
 
 
 def test_values_of_bytes_are_the_newest_and_there_since_the_first(spark: SparkSession) -> None:
-    rows = [(b"a", run, time_of(run), time_of(created), digest, score)
+    rows = [(b"a", run, time_of(created), digest, score)
             for run, created, digest, score in ((1, 2, b"x", 10), (3, 4, b"y", 20), (5, 6, b"x", 30))]  # fmt: skip
-    kinds = (
-        "id BINARY, sequence BIGINT, event_timestamp TIMESTAMP, created_timestamp TIMESTAMP, sha256 BINARY, score INT"
-    )
+    kinds = "id BINARY, sequence BIGINT, created_timestamp TIMESTAMP, sha256 BINARY, score INT"
     found = rows_of(spark, rows, kinds).transform(values_of_bytes, fields=["score"]).orderBy("sha256")
     shown = found.select("sha256", "score", F.unix_micros("created_timestamp").alias("at")).collect()
     since = [int((time_of(run) - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1e6) for run in (2, 4)]

@@ -13,7 +13,12 @@ from etl.errors import SourceError
     [
         ("[[view]]\nname = 'x'", r"Wanted [[feature_view]], [[feature_service]], [[dataset]] in"),
         ("[[feature_view]]\nname = 'x'\nsource = 'python:m:f'\nfield = {}", "field, which it does not have"),
-        ("[[feature_view]]\nname = 'phash'\nsource = 'builtin:phash'\nttl = 5", "ttl of a built-in view"),
+        (
+            "[[feature_view]]\nname = 'phash'\nsource = 'builtin:phash'\nttl = 5",
+            "a ttl. Feature views have no ttl, because",
+        ),
+        ("[[feature_view]]\nname = 'x'\nsource = 'python:m:f'\nttl = '30d'", "Remove it, and make a new version to"),
+        ("[[feature_view]]\nname = 'phash'\nsource = 'builtin:phash'\nfields = {}", "fields of a built-in view"),
         ("[[feature_view]]\nname = 'x'\nsource = 'builtin:x'", "x from builtin:x. Built-in views are size@v1, "),
         ("[[feature_view]]\nname = 'x'\nsource = 'sql:a'", "sql:a. Define it with featurize.py --features x=sql:a"),
         ("[[feature_view]]\nname = 'x'\nsource = 'onnx:m'", "onnx:m. Define it with featurize.py --features x=onnx:m"),
