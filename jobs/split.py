@@ -50,7 +50,7 @@ from jobs import options
 from jobs.arguments import PAIR, Needed, make_parser, parse
 from jobs.command import execute
 from schemas import FormatVersionError, SchemaError
-from schemas.features import ViewName
+from schemas.features import ViewName, parse_feature
 from schemas.manifest import NEWER
 
 if TYPE_CHECKING:
@@ -101,8 +101,9 @@ def parser() -> Parser:
     add("--where", metavar="EXPRESSION", help="only images for which this Spark SQL expression over metadata is true")
     add("--top", metavar="COL=N%", help="of these, only those with the highest values in this column in each class: a "
         "share of the class (sharpness=10%%), or a number of images (sharpness=500)")  # fmt: skip
-    add("--features", metavar="NAME@vN,...", default="", help="store the values of these feature views "
-        "beside the split, for the loader; conditions use these versions (default: the newest)")  # fmt: skip
+    add("--features", metavar="NAME@vN,...", default="", help="store the values of these feature views, or of those "
+        "of a feature service (service:NAME@vN), beside the split, for the loader; conditions use these versions "
+        "(default: the newest)")  # fmt: skip
     add("--label-view", metavar="NAME[@vN]", help="take the labels from this version of a label view (see relabel.py) "
         "instead of the metadata table")  # fmt: skip
     add("--labels-of-replaced", choices=get_args(LabelsOfReplaced), default=NEWER,
@@ -180,7 +181,7 @@ def _plan(args: argparse.Namespace) -> SplitPlan:
         pins=tuple(map(Pin.parse, args.pin)),
         top=Top.parse(args.top) if args.top is not None else None,
         label_view=ViewName.parse(args.label_view) if args.label_view else None,
-        features=tuple(ViewName.parse(name.strip()) for name in args.features.split(",") if args.features),
+        features=tuple(parse_feature(name.strip()) for name in args.features.split(",") if args.features),
         has_position=not args.no_position,
         has_leak_check=not args.no_leak_check,
         columns=options.columns_of(args),

@@ -7,8 +7,11 @@ from typing import Any
 import numpy as np
 
 from loader.errors import OptionError
+from schemas.features import SERVICE
 
 _COLUMN = re.compile(r"[A-Za-z]\w*", re.ASCII)
+FEATURE = re.compile(rf"{_COLUMN.pattern}|{SERVICE}[a-z][a-z0-9_]*(@v[1-9][0-9]{{0,3}})?", re.ASCII)
+"""A feature, or a feature service."""
 
 
 def check_int(name: str, value: int, least: int | None = None, most: int | None = None) -> int:
@@ -51,11 +54,11 @@ def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
         raise OptionError(f"Wanted {name} as one of {tuple(choices)}. Found: {value!r}")
 
 
-def check_names(name: str, value: Sequence[str]) -> tuple[str, ...]:
+def check_names(name: str, value: Sequence[str], *, like: re.Pattern[str] = _COLUMN) -> tuple[str, ...]:
     """Names of columns, none twice."""
     is_list = isinstance(value, Iterable) and not isinstance(value, str)
     names: tuple[Any, ...] = tuple(value) if is_list else (None,)
-    is_good = all(isinstance(one, str) and _COLUMN.fullmatch(one) for one in names) and len({*names}) == len(names)
+    is_good = all(isinstance(one, str) and like.fullmatch(one) for one in names) and len({*names}) == len(names)
     if not is_good:
         raise OptionError(
             f"Wanted {name} as a list of different names, of letters, digits and underscores, without versions. "

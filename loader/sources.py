@@ -54,7 +54,8 @@ class CassandraSource(Source):
         last_batch_policy: How an epoch ends: "PARTIAL", "FILL" or "DROP".
         in_order: Whether batches keep the order, or take samples as they arrive.
         metadata: Columns of the metadata table, read with the images: one more read for each image.
-        features: Features that the split was made with (``split.py --features``), from the files of the split.
+        features: Features that the split was made with (``split.py --features``), from the files of the split; or all
+            of a feature service, as ``service:NAME``.
         on_missing: "raise", or "skip" to leave out images that are missing.
         max_missing: With "skip", the share of an epoch that may be missing, from 0 to 1. Deleted images do not count.
         memory_budget: Bytes that may be read ahead and in flight.

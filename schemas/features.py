@@ -18,6 +18,7 @@ from schemas.tables import MAX_NAME, TableName
 
 FORMAT = 1
 MAX_LENGTH = 65_536  # the most numbers in a vector
+SERVICE = "service:"  # what the name of a feature service begins with, beside names of views
 
 # The types of fields, in CQL and in Spark.
 FIELD_TYPES = {
@@ -88,6 +89,23 @@ class ViewName:
 
     def __str__(self) -> str:
         return self.name if self.version is None else f"{self.name}@v{self.version}"
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceName:
+    """The name of a feature service as users write it: ``service:sorting`` (the newest version) or
+    ``service:sorting@v2``. After the colon, it is like the name of a view.
+    """
+
+    service: ViewName
+
+    def __str__(self) -> str:
+        return f"{SERVICE}{self.service}"
+
+
+def parse_feature(text: str) -> ViewName | ServiceName:
+    """Parse the name of a view or of a service. Raises `IdentifierError`."""
+    return ServiceName(ViewName.parse(text.removeprefix(SERVICE))) if text.startswith(SERVICE) else ViewName.parse(text)
 
 
 # In manifests: the name of a view with its version, and the type of a field.

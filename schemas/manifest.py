@@ -104,6 +104,8 @@ class SplitManifest:
     sequence: int | None = None  # the newest run on the metadata table when it was read
     unfinished: tuple[int, ...] = ()  # runs up to ``sequence`` that could still write images
     stored_features: tuple[StoredFeature, ...] = ()  # the feature views whose values are in ``_features/``
+    # the feature services that it was made with, ``name@v1``, and the views that each stands for
+    services: Mapping[str, tuple[ViewTitle, ...]] = field(default_factory=dict)
     groups: StoredGroups | None = None  # in ``_groups/``; None if they were not kept together
     format: int = field(default=FORMAT)
 

@@ -25,6 +25,7 @@ from etl.cassandra.registry import (
 from etl.errors import ConflictError, SourceError, TableError
 from etl.features.computing import builtin
 from etl.features.computing.functions import digest_of, is_unchanged
+from etl.features.services import views_of
 from etl.tables.table_records import read_records
 from schemas import SchemaError, TableName
 from schemas.feature_sources import Builtin, Labels, Python, parse_source
@@ -240,11 +241,6 @@ def _check_datasets(control: Control, wanted: Sequence[Entry], *, keyspace: str)
             )
 
 
-def views_of(service: Entry) -> list[str]:
-    """The feature views of a feature service, ``name@v1``."""
-    return list(json.loads(service.document)["views"])
-
-
 def removal(
     control: Control,
     entry: Entry,
@@ -294,6 +290,8 @@ def _uses(one: Entry, entry: Entry) -> bool:
     document = json.loads(one.document)
     if entry.kind == FEATURE_VIEW:
         return entry.title in document.get(_VIEWS_IN.get(one.kind), ())
+    if entry.kind == FEATURE_SERVICE:
+        return one.kind == SPLIT and entry.title in document.get("services", ())
     if entry.kind.startswith(LABEL_VIEW):
         metadata = str(document.get("metadata_table", ""))
         is_same_table = entry.kind == registry.label_views_of(TableName.parse(metadata)) if metadata else False

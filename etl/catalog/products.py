@@ -99,6 +99,7 @@ def _split(split: OpenSplit) -> Product:
             "rows": [part.rows for part in manifest.splits],
             "label_type": manifest.label_type,
             "features": list(manifest.features),
+            "services": list(manifest.services),
             "label_view": manifest.label_view,
             "options": manifest.options,
             "created": manifest.created or None,  # a dictionary does not say

@@ -16,10 +16,11 @@ from etl.columns import column, ours
 from etl.errors import TableError
 from etl.features.columns import Fields, find_fields
 from etl.features.history import KnownValues, newest_of_images, points_in_time, values_of_bytes
+from etl.features.services import with_services
 from etl.labels.versions import known_state, label_values, label_views, states_in_time
 from etl.tables.metadata_table import MetadataTable
 from schemas import Columns, TableName
-from schemas.features import FeatureView, ViewName, vector_length
+from schemas.features import FeatureView, ViewName, parse_feature, vector_length
 from schemas.tables import check_column
 
 TIMES = ("sequence", "event_timestamp", "created_timestamp")
@@ -59,7 +60,8 @@ def online_features(
         control: A session: ``with Control.from_spark(spark) as control``.
         ids: The ids of the images.
         metadata: The metadata table.
-        views: The feature views, as ``NAME`` (the newest version with values) or ``NAME@vN``.
+        views: The feature views, as ``NAME`` (the newest version with values) or ``NAME@vN``, or feature services, as
+            ``service:NAME`` or ``service:NAME@vN``.
         columns: The names of the metadata table's columns.
 
     Returns:
@@ -78,7 +80,8 @@ def online_features(
     query = f'SELECT "{of_image}"{digest} FROM {metadata.quoted} WHERE "{of_image}" = ?'
     images = list(control.execute_all(query, keys))
     found: list[dict[str, Any]] = [{"id": one} for one in wanted]
-    for one in _stored_fields(control, metadata, views):
+    features, _ = with_services(control, list(map(parse_feature, views)), keyspace=metadata.keyspace)
+    for one in _stored_fields(control, metadata, features):
         fields = one.view.fields
         names = ", ".join(f'"{name}"' for name in fields)
         query = f'SELECT "sha256", {names} FROM {one.table.quoted} WHERE id = ? LIMIT 1'  # the newest is the first
@@ -89,8 +92,8 @@ def online_features(
     return found
 
 
-def _stored_fields(control: Control, metadata: TableName, views: Sequence[str]) -> list[Fields]:
-    found = find_fields(control, metadata, names=(), pinned=list(map(ViewName.parse, views)))
+def _stored_fields(control: Control, metadata: TableName, views: Sequence[ViewName]) -> list[Fields]:
+    found = find_fields(control, metadata, names=(), pinned=views)
     if later := [one.view for one in found if one.view.is_on_demand]:
         raise TableError(
             f"Wanted features with stored values. Found: {later[0].title}, which is computed when it is read, from "
@@ -120,9 +123,10 @@ def historical_features(
             it) or ``at`` (a timestamp: the state after the last run that began by then; without a time zone, UTC), and
             other columns. If it has both, ``sequence`` decides.
         metadata: The metadata table.
-        views: The feature views, as ``NAME`` (the newest version with values) or ``NAME@vN``; or label views, whose
-            values are class numbers: of the version that was the newest then, or if it does not name the image, or
-            other bytes of it, those that the image was ingested with.
+        views: The feature views, as ``NAME`` (the newest version with values) or ``NAME@vN``; feature services, as
+            ``service:NAME`` or ``service:NAME@vN``; or label views, whose values are class numbers: of the version that
+            was the newest then, or if it does not name the image, or other bytes of it, those that the image was
+            ingested with.
         known: ``bytes`` for values of the bytes of then, whenever they were computed; ``computed`` for those that were
             computed by then, so that the result is what a model could have used at that time. This needs ``at``.
 
@@ -138,9 +142,9 @@ def historical_features(
         requests = _of_pandas(spark, requests)
     kinds = _check_requests(requests, known=known)
     with Control.from_spark(spark) as control:
-        wanted_views = [ViewName.parse(view) for view in views]
+        wanted_views, _ = with_services(control, list(map(parse_feature, views)), keyspace=metadata.keyspace)
         of_labels = [view for view in wanted_views if label_views(control, metadata, name=view.name)]
-        stored = _stored_fields(control, metadata, [str(view) for view in wanted_views if view not in of_labels])
+        stored = _stored_fields(control, metadata, [view for view in wanted_views if view not in of_labels])
         table = MetadataTable.open(spark, control, metadata)
         states = [KnownValues(states_in_time(table).withColumnsRenamed(_STATE), list(_STATE.values()))]
         values_of = {view.name: label_values(table, view) for view in of_labels}

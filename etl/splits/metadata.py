@@ -7,7 +7,7 @@ removed with it. A cache (Parquet files and ``cache.json``) is kept, and can be 
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,6 +23,7 @@ from etl.columns import check_theirs, column, ours
 from etl.errors import TableError
 from etl.expressions import names_in
 from etl.features.columns import LACKS, Fields, check_complete, find_fields, metadata_columns, with_fields
+from etl.features.services import with_services
 from etl.labels.versions import REPLACED, LabelVersions, newest_label_views, versions_of, with_labels
 from etl.splits.plan import LABELS, SplitPlan
 from etl.splits.positions import added_up, fingerprint_sums
@@ -38,7 +39,7 @@ from schemas import Columns, SchemaError, SplitFile, TableName
 from schemas.cache import NAME as MANIFEST
 from schemas.cache import CacheManifest
 from schemas.feature_sources import typed
-from schemas.features import FeatureView
+from schemas.features import FeatureView, ViewName
 from schemas.manifest import NEWER
 
 ID_AND_LABEL = ("id", "label")
@@ -81,6 +82,7 @@ class Metadata:
     cache: CacheManifest | None = None
     features: tuple[str, ...] = ()  # the feature views that columns come from, with their versions
     stored: tuple[FeatureView, ...] = ()  # the feature views whose values are stored beside the split
+    services: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # the feature services that name some of them
     label_view: str | None = None  # the version of the label view that the labels come from
     labels_of_replaced: str | None = None  # as in a split manifest, as ``replaced``
     replaced: int = 0
@@ -164,7 +166,7 @@ def _schema(storage: Storage, manifest: CacheManifest) -> StructType | None:
 class _Tables:
     """The tables of a plan, and what is read with their rows. ``has_label`` is whether the data table has labels,
     ``relabelled`` the versions of the label view that labels come from, ``unused`` the label views that the plan does
-    not use.
+    not use, ``pinned`` the feature views whose values are stored, and ``services`` those that it names.
     """
 
     table: MetadataTable
@@ -177,6 +179,8 @@ class _Tables:
     relabelled: LabelVersions | None
     unused: Sequence[FeatureView]
     views: Sequence[Fields]
+    pinned: Sequence[ViewName]
+    services: Mapping[str, tuple[str, ...]]
 
     @classmethod
     def open(cls, spark: SparkSession, *, plan: SplitPlan) -> "_Tables":
@@ -201,6 +205,7 @@ class _Tables:
             asked = {*plan.named_columns, *(names_in(plan.where) if plan.where else ())}
             asked -= {*table.fields, *ID_AND_LABEL}
             dataset = plan.dataset or table.dataset
+            pinned, services = with_services(control, plan.features, keyspace=name.keyspace)
             return cls(
                 table=table,
                 data=data,
@@ -211,7 +216,9 @@ class _Tables:
                 earlier=earlier,
                 relabelled=versions_of(control, name, plan.label_view, until=until) if plan.label_view else None,
                 unused=() if plan.label_view else newest_label_views(control, name, until=until),
-                views=find_fields(control, name, names=asked, pinned=plan.features),
+                views=find_fields(control, name, names=asked, pinned=pinned),
+                pinned=pinned,
+                services=services,
             )
 
     @property
@@ -307,7 +314,7 @@ def copy_table(spark: SparkSession, address: str | None, *, plan: SplitPlan, onl
     rows, warnings = check_complete(rows, fields=tables.views, metadata=table.name, data=tables.data)
     if label_type == "int" and not tables.has_label and rows.where(F.col("label").isNotNull()).isEmpty():
         label_type, rows = "none", rows.withColumn("label", F.lit(-1))
-    pinned = {view.name for view in plan.features}
+    pinned = {view.name for view in tables.pinned}
     return Metadata(
         rows=rows,
         data_table=tables.data,
@@ -317,6 +324,7 @@ def copy_table(spark: SparkSession, address: str | None, *, plan: SplitPlan, onl
         class_names={number: name for name, number in tables.classes.items()},
         features=tuple(one.view.title for one in tables.views),
         stored=tuple(one.view for one in tables.views if one.view.name in pinned),
+        services=tables.services,
         label_view=tables.relabelled.title if tables.relabelled else None,
         labels_of_replaced=plan.labels_of_replaced if tables.relabelled else None,
         as_of=None if tables.earlier is None else tables.earlier.sequence,

@@ -139,6 +139,7 @@ class SplitOutput:
             replaced=metadata.replaced,
             expires=metadata.expires,
             stored_features=tuple(stored),
+            services=metadata.services,
             groups=groups,
             seed=plan.seed,
             options=plan.as_options(),

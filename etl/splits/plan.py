@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 from schemas import Columns, TableName
 from schemas.as_of import AsOf
-from schemas.features import ViewName
+from schemas.features import ServiceName, ViewName
 from schemas.manifest import NEWER
 
 USUAL_RATIOS = (Fraction(8), Fraction(2))
@@ -159,8 +159,8 @@ class SplitPlan:
     the groups of ``phash`` are the images that look alike: at most ``look_alike_bits`` of the 64 bits of
     their hashes differ. ``stratify`` has the columns
     whose combinations are split exactly; None means the label, or the labels. ``where`` selects rows, and ``top``
-    those of them with the highest values. ``features`` are feature views whose values are stored beside the split;
-    conditions use these versions. ``label_view`` replaces the labels, where
+    those of them with the highest values. ``features`` are feature views, or services, whose values are stored
+    beside the split; conditions use these versions. ``label_view`` replaces the labels, where
     ``labels_of_replaced`` decides about images that were replaced since; ``as_of`` takes images and labels of an
     earlier run, and ``skip_replaced`` leaves out those whose bytes no longer exist, ``exclude`` leaves out the
     images of other splits, and ``pins`` and ``extend`` fix the split of some images. ``dataset`` selects the class
@@ -182,7 +182,7 @@ class SplitPlan:
     stratify: tuple[str, ...] | None = None
     where: str | None = None
     top: Top | None = None
-    features: tuple[ViewName, ...] = ()
+    features: tuple[ViewName | ServiceName, ...] = ()
     label_view: ViewName | None = None
     labels_of_replaced: LabelsOfReplaced = NEWER
     as_of: str | None = None

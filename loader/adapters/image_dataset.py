@@ -53,7 +53,8 @@ class ImageDataset(Dataset[Any]):
             from its files.
         transform: Called with each RGB image of PIL.
         target_transform: Called with each label.
-        features: Features that the split was made with (``split.py --features``).
+        features: Features that the split was made with (``split.py --features``), or all of a feature service, as
+            ``service:NAME``.
         orientation: "upright", or "stored" for images that are not turned by EXIF, as torchvision's ImageFolder gives
             them.
         cluster: The Cassandra to read from, by default the one that ``imagestrata up`` started.

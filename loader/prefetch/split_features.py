@@ -10,19 +10,20 @@ from numpy.typing import NDArray
 from formats import FormatsError
 from formats.splits.opened import OpenSplit
 from loader.errors import OptionError, SplitError
-from loader.options import check_names
+from loader.options import FEATURE, check_names
 from loader.splits import Split
 from schemas import SchemaError, SplitManifest
+from schemas.features import SERVICE, ViewName
 
 
 def open_features(split: Split, names: Sequence[str]) -> dict[str, NDArray[Any]]:
-    """Open features of a split by their names: the values by position, read-only, ``(n,)`` of the field's type, or
-    float32 ``(n, N)`` for a vector. Raises `OptionError` for a feature that the split does not have, or that is no
-    number, boolean or vector, and `SplitError` for damaged files, or a split that was replaced.
+    """Open features of a split by their names, or all of a service: the values by position, read-only, ``(n,)`` of the
+    field's type, or float32 ``(n, N)`` for a vector. Raises `OptionError` for a feature that the split does not have,
+    or that is no number, boolean or vector, and `SplitError` for damaged files, or a split that was replaced.
     """
     # The first time that a host opens a feature, its files are read, compared with their fingerprint, and written to
     # the cache of opened splits as a raw array. Later calls map this array into memory.
-    names = check_names("features", names)
+    names = check_names("features", names, like=FEATURE)
     if not names:
         return {}
     if split.opened.storage is None:
@@ -36,7 +37,8 @@ def open_features(split: Split, names: Sequence[str]) -> dict[str, NDArray[Any]]
                 f"Wanted the split {split.address}, index {split.index}, with the fingerprint {split.fingerprint}, as "
                 "when it was opened. Found: another one. The split was replaced. Open it again."
             )
-        return {name: _values(folder, split.index, name, split.cache) for name in names}
+        fields = [field for name in names for field in _fields_of(folder, name)]
+        return {name: _values(folder, split.index, name, split.cache) for name in fields}
     except (FormatsError, SchemaError, IndexError) as error:
         raise SplitError(str(error)) from error
 
@@ -44,6 +46,22 @@ def open_features(split: Split, names: Sequence[str]) -> dict[str, NDArray[Any]]
 def gathered(columns: Mapping[str, NDArray[Any]], positions: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
     """The values at some positions, copied."""
     return {name: np.asarray(column[positions]) for name, column in columns.items()}
+
+
+def _fields_of(folder: OpenSplit, name: str) -> list[str]:
+    """The fields that a name stands for: itself, or those of all views of a service."""
+    if not name.startswith(SERVICE):
+        return [name]
+    wanted, services = ViewName.parse(name.removeprefix(SERVICE)), folder.manifest.services
+    known = {ViewName.parse(title): views for title, views in services.items()}
+    found = [one for one in known if one == wanted or (one.name == wanted.name and wanted.version is None)]
+    if not found:
+        raise OptionError(
+            f"Wanted a feature service that the split {folder.address} was made with: {', '.join(services) or 'none'}. "
+            f"Found: {name!r}. Make the split with it: split.py --features {name}"
+        )
+    views = known[max(found, key=lambda one: one.version or 0)]
+    return [field for stored in folder.manifest.stored_features if stored.view in views for field in stored.fields]
 
 
 def _values(folder: OpenSplit, index: int, name: str, cache: str | os.PathLike[str] | None) -> NDArray[Any]:

@@ -20,14 +20,14 @@ from pyspark.sql import functions as F
 
 import loader
 from etl.cassandra.control import Control
-from etl.cassandra.registry import FEATURE_EXPORT, entries
+from etl.cassandra.registry import FEATURE_EXPORT, FEATURE_SERVICE, Entry, entries, register
 from etl.errors import OutputExistsError, TableError
 from etl.features import historical_features, online_features
 from etl.splits import splitting
 from etl.splits.plan import SplitPlan
 from imagestrata.devstack.servers.cassandra import Cassandra
-from schemas import TableName, image_id
-from schemas.features import ViewName
+from schemas import SplitManifest, TableName, image_id
+from schemas.features import parse_feature
 from schemas.offline import OfflineManifest
 from tests.support.encoding import encoded
 from tests.support.features import FUNCTIONS, featurize, ingest, tables_of
@@ -49,7 +49,7 @@ def test_features_of_a_split_reach_the_loader(
 
     def split(name: str, *views: str, **options: Any) -> Path:
         plan = SplitPlan(
-            **tables_of(keyspace), out=str(tmp_path / name), features=tuple(map(ViewName.parse, views)), **options
+            **tables_of(keyspace), out=str(tmp_path / name), features=tuple(map(parse_feature, views)), **options
         )
         splitting.run(spark, plan=plan)
         return tmp_path / name
@@ -81,6 +81,23 @@ def test_features_of_a_split_reach_the_loader(
         texts = pd.read_parquet(folder / "_features" / "about@v1" / f"split={index}").set_index("position")
         for position, one in enumerate(opened.ids):
             assert texts.loc[position, "about_kind"] == stored[UUID(bytes=one.tobytes())]["about_kind"]
+    # A service stands for its views.
+    document = json.dumps({"format": 1, "views": ["moments@v1", "size@v1"]})
+    register(control, Entry(kind=FEATURE_SERVICE, name="sorting", version=1, document=document), keyspace=keyspace)
+    of_service = split("service", "service:sorting", "entropy")
+    opened = loader.open_split(of_service, index=0, cache=tmp_path / "cache")
+    with loader.CassandraSource(opened, batch_size=12, features=["service:sorting"], **where) as source:
+        (batch,) = source.epoch(0)
+    assert set(batch.features) == {"moments", "size_width", "size_height"}
+    assert batch.features["size_width"].tolist() == [
+        stored[UUID(bytes=one.tobytes())]["size_width"] for one in batch.ids
+    ]
+    assert SplitManifest.from_json((of_service / "_manifest.json").read_text(), place="here").services == {
+        "sorting@v1": ("moments@v1", "size@v1")
+    }
+    names = [UUID(bytes=opened.ids[0].tobytes())]
+    (row,) = online_features(control, names, metadata=TableName(keyspace, "metadata"), views=["service:sorting"])
+    assert row["size_width"] == stored[names[0]]["size_width"]
     # Readers of the folder do not see them.
     assert set(pd.read_parquet(folder).columns) == {"id", "label", "position", "split"}
     assert pyarrow.dataset.dataset(folder, partitioning="hive").count_rows() == len(SEEDS)

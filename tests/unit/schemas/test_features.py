@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from schemas import IdentifierError, SchemaError, TableName
 from schemas.feature_sources import Python
-from schemas.features import FeatureView, ViewName, cql_type, spark_type, vector_length
+from schemas.features import FeatureView, ServiceName, ViewName, cql_type, parse_feature, spark_type, vector_length
 
 DIGEST = "0" * 64
 
@@ -27,6 +27,14 @@ def test_a_name_is_read_as_it_is_written(name: str, version: int | None) -> None
 def test_other_names_are_refused(text: str) -> None:
     with pytest.raises(IdentifierError, match="Wanted"):
         ViewName.parse(text)
+
+
+def test_a_service_is_written_beside_views() -> None:
+    service = ServiceName(ViewName("sorting", 2))
+    assert parse_feature("service:sorting@v2") == service != parse_feature("sorting@v2") == service.service
+    assert str(service) == "service:sorting@v2"
+    with pytest.raises(IdentifierError, match="Wanted the name"):
+        parse_feature("service:")
 
 
 def test_a_definition_is_read_as_it_is_written() -> None:

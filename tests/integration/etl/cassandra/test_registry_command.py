@@ -214,12 +214,16 @@ def test_what_is_used_pinned_or_has_values_is_not_deleted(
     assert (code, "Found: feature service sorting@v1" in err or f"Found: values in {values}" in err) == (1, True)
     assert f"Found: values in {values}. Add --drop-values" in run("delete", "phash", "--yes")[2]
     assert control.columns(values) is not None
-    split, uses = str(definitions.with_name("split")), {"features": ["phash@v2"], "label_view": None}
+    split, uses = (
+        str(definitions.with_name("split")),
+        {"features": ["phash@v2"], "label_view": None, "services": ["sorting@v1"]},
+    )
     document = json.dumps({"metadata_table": str(metadata), "fingerprint": ["0"], **uses})
     registry.register(
         control, Entry(kind="split", name=split, version=1, document=document), keyspace=metadata.keyspace
     )
     assert f"Found: split {split}@v1" in run("delete", "phash", "--drop-values", "--yes")[2]
+    assert f"Found: split {split}@v1" in run("delete", "sorting", "--yes")[2]
     run("tag", "split", split, "pinned=true")
     assert "Found: the tag pinned=true" in run("delete", "split", split, "--yes")[2]
     run("tag", "split", split, "pinned=")

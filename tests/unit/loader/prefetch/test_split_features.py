@@ -1,5 +1,6 @@
 """Features of splits: each sample has the values of its position, whatever the order, the ranks and what is skipped."""
 
+import json
 import pickle
 import shutil
 from pathlib import Path
@@ -162,6 +163,28 @@ def test_damaged_files_are_refused(tmp_path: Path, how: str) -> None:
     ):
         open_features(split, ["embedding"])
     assert open_features(split, ["flag"])["flag"].tolist() == VALUES["flag"][1].tolist()
+
+
+def test_a_service_stands_for_the_fields_of_its_views(tmp_path: Path) -> None:
+    made(tmp_path)
+    manifest = json.loads((tmp_path / "split" / "_manifest.json").read_text())
+    manifest["services"] = {
+        "sorting@v9": ["flag@v1"], "sorting@v10": ["size@v1", "ratio@v1"], "texts@v1": ["about@v1"]
+    }  # fmt: skip
+    (tmp_path / "split" / "_manifest.json").write_text(json.dumps(manifest))
+    split = loader.open_split(tmp_path / "split", cache=tmp_path / "cache")
+    assert list(open_features(split, ["service:sorting"])) == ["size", "ratio"]  # of the newest version
+    found = open_features(split, ["ratio", "service:sorting@v9", "service:sorting@v10"])
+    assert list(found) == ["ratio", "flag", "size"]
+    assert found["ratio"].tolist() == VALUES["ratio"][1].tolist()
+    for name, message in (
+        ("service:other", r"made with: sorting@v9, sorting@v10, texts@v1\. Found: 'service:other'\. Make .*e:other"),
+        ("service:sorting@v1", "Found: 'service:sorting@v1'"),
+        ("service:texts", "Found: about, of type text"),
+        ("service:", "different names"),
+    ):
+        with pytest.raises(loader.OptionError, match=message):
+            open_features(split, [name])
 
 
 def test_a_split_that_was_replaced_is_refused(tmp_path: Path) -> None:
