@@ -20,7 +20,7 @@ from etl.errors import TableError
 from etl.frames import small_table
 from etl.labels.corrections import Seen, State, is_replaced
 from etl.tables.metadata_table import MetadataTable
-from etl.tables.runs import FINISHED, recorded_runs
+from etl.tables.runs import FINISHED, STARTED, RecordedRun, recorded_runs
 from schemas import Columns, TableName
 from schemas.features import FeatureView, ViewName
 from schemas.tables import DELETED, PRUNED, label_bucket
@@ -154,6 +154,16 @@ def opened_versions(control: Control, metadata: TableName, views: Sequence[Featu
     """Versions of one label view, the newest first, with the columns of their table."""
     columns = (control.columns(views[0].table_of(metadata)) or {}).keys()
     return LabelVersions(metadata=metadata, views=tuple(views), recorded=frozenset(columns))
+
+
+def unfinished_labels(
+    runs: Sequence[RecordedRun], versions: LabelVersions | None, /, *, until: int
+) -> list[RecordedRun]:
+    """The runs up to ``until`` that may still register a version of a label view: after that, the labels as of this run
+    are others. ``versions`` are those of `versions_of` until then.
+    """
+    newest = 0 if versions is None else versions.views[0].sequence or 0
+    return [run for run in runs if run.kind == "labels" and run.state == STARTED and newest < run.sequence <= until]
 
 
 def labels_of_image(control: Control, metadata: TableName, image: uuid.UUID, *, now: State) -> dict[str, int]:

@@ -24,7 +24,14 @@ from etl.errors import TableError
 from etl.expressions import names_in
 from etl.features.columns import LACKS, Fields, check_complete, find_fields, metadata_columns, with_fields
 from etl.features.services import with_services
-from etl.labels.versions import REPLACED, LabelVersions, newest_label_views, versions_of, with_labels
+from etl.labels.versions import (
+    REPLACED,
+    LabelVersions,
+    newest_label_views,
+    unfinished_labels,
+    versions_of,
+    with_labels,
+)
 from etl.splits.plan import LABELS, SplitPlan
 from etl.splits.positions import added_up, fingerprint_sums
 from etl.tables.class_numbers import class_names
@@ -226,6 +233,16 @@ class _Tables:
         """The columns that are features."""
         return [name for view in self.views for name in view.names]
 
+    def of_labels(self, plan: SplitPlan) -> list[str]:
+        """Warnings about label views that are not used, and about versions that may still come."""
+        told = [_of_label_view(view, self.table.name) for view in self.unused]
+        if plan.label_view is not None and plan.label_view.version is None and self.earlier is not None:
+            told += [
+                f"{run} has not finished: it was killed, or can still add labels of that time"
+                for run in unfinished_labels(self.table.runs, self.relabelled, until=self.earlier.sequence)
+            ]
+        return told
+
     def others(self, plan: SplitPlan, *, only: Sequence[str] | None) -> list[str]:
         """The columns of the table that are copied, besides id and label. Raises `TableError` for missing ones."""
         found, names = self.table.fields, self.table.columns
@@ -330,7 +347,7 @@ def copy_table(spark: SparkSession, address: str | None, *, plan: SplitPlan, onl
         as_of=None if tables.earlier is None else tables.earlier.sequence,
         sequence=table.newest,
         unfinished=tuple(sorted(run.sequence for run in unfinished(table.runs))),
-        warnings=(*told, *warnings, *(_of_label_view(view, table.name) for view in tables.unused)),
+        warnings=(*told, *warnings, *tables.of_labels(plan)),
     )
 
 

@@ -78,6 +78,11 @@ def test_versions_change_some_labels_and_splits_choose_one(
     assert str(again) == f"label@v1 of {tables}.metadata has these labels already"
 
     killed_relabel(spark, tables, tmp_path, monkeypatch, "path,label\ncat/0.png,dog\n")
+    as_of = SplitPlan(
+        **tables_of(tables), out=str(tmp_path / "then"), ratios=(1,), label_view=ViewName("label"), as_of="3"
+    )
+    told = "run 3 (labels of {}) has not finished: it was killed, or can still add labels of that time"
+    assert told.format(tmp_path / "killed.csv") in splitting.run(spark, plan=as_of).warnings
     second = relabel(
         spark, tables, tmp_path / "second.csv", "path,label\ndog/3.png,bird\ncat/1.png,cat\n", new_classes=True
     )
