@@ -136,7 +136,8 @@ def register_view(control: Control, view: FeatureView, *, keyspace: str, kind: s
     if there != view:
         raise ConflictError(
             f"Wanted to register {view.title} with {_described(view)}. Found: {_described(there)} under this name. "
-            "Another run registered it in the meantime, or another version of imagestrata did. Use another name."
+            "Another run registered it in the meantime, or another version of imagestrata did. Run "
+            "this again, or use another name."
         )
 
 

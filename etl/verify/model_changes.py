@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 from etl.catalog.lineage import UsedImages
 from etl.errors import EtlError
-from etl.verify.split_changes import CORRECTED, SplitChanges, changes_of
+from etl.verify.split_changes import CORRECTED, FILES, SplitChanges, changes_of
 from formats import FormatsError, OpenSplit, is_dictionary, open_split
 from formats.sizes import counted
 from schemas import SchemaError
@@ -109,7 +109,10 @@ def run(spark: SparkSession, *, plan: ModelImages) -> ModelChanges:
                 run=found.sequence if found.as_of is None else found.as_of,
                 created=split.manifest.created,
                 since={name: _since(found, kinds) for name, kinds in SINCE.items()},
-                unchecked=found.unchecked,
+                unchecked=[
+                    *found.unchecked,
+                    *(f"{one.kind}: {one.detail}" for one in found.changes if one.kind == FILES),
+                ],
             )
         )
     return ModelChanges(model=plan.model, uses=uses, not_known=unknown)

@@ -228,10 +228,10 @@ def _kind(label_type: str, *, sequence: int) -> Column:
     is_other = ~F.col("now.sha256").eqNullSafe(F.col("then.sha256"))
     is_doubtful = is_there & (F.col("doubt.until") == F.col("now.since"))
     is_doubtful = is_doubtful & ~F.col("doubt.sha256").eqNullSafe(F.col("now.sha256"))
+    bytes_ = F.when(is_written & is_known & is_other, "other bytes")
     kinds = [
         F.when(~is_there, F.coalesce("removed.kind", F.lit("missing"))),
-        F.when(is_written & is_known & is_other, "other bytes"),
-        F.when((is_written & ~is_known) | is_doubtful, "unknown bytes"),
+        bytes_.when((is_written & ~is_known) | is_doubtful, "unknown bytes"),
     ]
     if label_type == "int":
         kinds.append(F.when(is_there & ~F.col("is").eqNullSafe(F.col("was")), "other label"))
