@@ -1,6 +1,7 @@
 """Images of a source that exist already, in tables or in a folder: they are skipped, replaced or refused."""
 
 import logging
+import uuid
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -46,17 +47,22 @@ class ExistingImages:
 
     @classmethod
     def in_tables(
-        cls, table: MetadataTable, entries: DataFrame, *, plan: IngestPlan, stack: ExitStack
+        cls, table: MetadataTable, entries: DataFrame, *, plan: IngestPlan, ingest_id: uuid.UUID, stack: ExitStack
     ) -> "ExistingImages":
-        """Find them in tables. Raises `ConflictError` for rows from other sources, `TableError`."""
+        """Find them in tables, before the run of this ``ingest_id`` begins. Raises `ConflictError` for rows from other
+        sources, `TableError`.
+        """
         log.info("look for these images in %s", plan.tables.metadata)
-        known = table.rows((*KNOWN, "ingest_id"))
+        # Rows of this run do not count: what is lost of these images with an executor is read again, later.
+        known = table.rows((*KNOWN, "ingest_id", "since"))
+        is_own = written_by(ingest_id, sequence=(table.newest or 0) + 1, is_continued=plan.ingest_id is not None)
+        known = known.where(~is_own)
         # Rows that an interrupted deletion left are written again: their blobs may be gone.
         if plan.restore_deleted and (half := table.half_deleted()) is not None:
             known = known.join(half, on="id", how="left_anti")
         rows = entries.transform(there_already, known=known, source_name=plan.source_name)
         rows = rows.withColumn("same_end", has_ttl(plan.ttl or 0, runs=table.runs))
-        rows = kept(rows, stack=stack)  # now: later the table also has the rows of this run
+        rows = kept(rows, stack=stack)
         before = rows.transform(as_outcomes)
         sums = before.transform(tally).collect()
         if not plan.overwrite:
@@ -80,6 +86,15 @@ class ExistingImages:
         if self.done is not None:
             done = kept(self.done.join(left_out, on="id", how="left_anti").union(left_out), stack=stack)
         return replace(self, done=done, count=done.count(), deleted=count, sums=[])
+
+
+def written_by(ingest_id: uuid.UUID, /, *, sequence: int, is_continued: bool) -> Column:
+    """Whether a run of an ingest has written a row, from its columns ``ingest_id`` and ``since``. If the run continues
+    an earlier one, the id says nothing: then it has written what changed with its number or a later one.
+    """
+    if is_continued:
+        return F.coalesce("since", F.lit(0)) >= sequence
+    return F.col("ingest_id").eqNullSafe(F.lit(str(ingest_id)))
 
 
 def there_already(entries: DataFrame, *, known: DataFrame, source_name: str) -> DataFrame:

@@ -104,6 +104,7 @@ class Survey:
 
     plan: IngestPlan
     stack: ExitStack  # of what is persisted and open until the end
+    ingest_id: uuid.UUID
     control: Control | None  # none for a folder
     images: ListedImages
     existing: ExistingImages = field(default_factory=ExistingImages)
@@ -128,7 +129,8 @@ def surveyed(spark: SparkSession, *, plan: IngestPlan, stack: ExitStack) -> Surv
     control = _connected(spark, plan=plan, stack=stack)
     images = list_images(spark, control, plan=plan, stack=stack)
     check_class_level(images.entries, tops=images.counts.tops, listing=images.listing, plan=plan.source)
-    survey = Survey(plan=plan, stack=stack, control=control, images=images)
+    ingest_id = plan.ingest_id or new_ingest_id()
+    survey = Survey(plan=plan, stack=stack, ingest_id=ingest_id, control=control, images=images)
     if control is None:
         survey = replace(survey, existing=ExistingImages.in_folder(images.entries, plan=plan, stack=stack))
     else:
@@ -161,7 +163,9 @@ def _with_tables(survey: Survey, control: Control) -> Survey:
         check_classes(spark, control, plan=plan, names=names)
     table = MetadataTable.open(spark, control, plan.tables.metadata, columns=plan.columns)
     if not is_empty(control, plan=plan):
-        existing = ExistingImages.in_tables(table, images.entries, plan=plan, stack=survey.stack)
+        existing = ExistingImages.in_tables(
+            table, images.entries, plan=plan, ingest_id=survey.ingest_id, stack=survey.stack
+        )
     if not plan.restore_deleted and (deleted := table.deleted()) is not None:
         existing = existing.with_deleted(images.entries, deleted=deleted, stack=survey.stack)
     return replace(survey, existing=existing, destination=destination, table=table)
@@ -181,8 +185,7 @@ def begin(survey: Survey) -> BegunIngest:
     anything is written, if it is not known what masks were drawn on.
     """
     plan, control, images, left = survey.plan, survey.control, survey.images, survey.left
-    counts = images.counts
-    ingest_id = plan.ingest_id or new_ingest_id()
+    counts, ingest_id = images.counts, survey.ingest_id
     unmatched = images.source.report_lines()
     remarks = class_remarks(counts.images_by_class, plan=plan, destination=survey.destination)
     for remark in [*unmatched, *remarks.lines]:
@@ -356,7 +359,7 @@ def _stale(
     splits = splits_of(plan.source, found=survey.images.counts.images_by_split)
     rows = survey.table.rows(KNOWN).transform(rows_of_source, source_name=plan.source_name, splits=splits)
     rows = kept(rows, stack=stack)
-    stale = kept(rows.transform(not_found, outcomes=outcomes), stack=stack)
+    stale = kept(rows.transform(not_found, entries=survey.images.entries, outcomes=outcomes), stack=stack)
     found = StaleRows.of_rows(stale, of=rows.count(), is_listed=plan.list_stale)
     if plan.list_stale:
         log.info("%s stale rows of %s", f"{found.rows:,}", plan.source_name)

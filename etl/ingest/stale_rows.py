@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from etl.cassandra.control import Control
 from etl.errors import EtlError
 from etl.frames import kept
+from etl.ingest.existing_images import written_by
 from etl.ingest.plan import IngestPlan
 from etl.ingest.writing.outcomes import DELETED, THERE, WRITTEN
 from etl.sources.entries import text
@@ -35,14 +36,20 @@ def rows_of_source(metadata: DataFrame, /, *, source_name: str, splits: Collecti
     return metadata.where(F.col("source").eqNullSafe(F.lit(source_name)) & F.col("or_split").isin(sorted(splits)))
 
 
-def not_found(rows: DataFrame, /, *, outcomes: DataFrame) -> DataFrame:
-    """The rows of `rows_of_source` whose files an ingest did not find: removed, moved to another class or split, or
-    damaged now; ``is_hidden`` says whether the file is there, but left out because it is hidden.
+def not_found(rows: DataFrame, /, *, entries: DataFrame, outcomes: DataFrame) -> DataFrame:
+    """The rows of `rows_of_source` whose files an ingest did not find: not listed, as they were removed or moved to
+    another class or split, or refused, as they are damaged now; ``is_hidden`` says whether the file is there, but left
+    out because it is hidden.
     """
+    # A listed image without an outcome is not stale: outcomes can be lost with an executor and computed again
+    # otherwise, from tables that this run has changed.
+    is_unreadable = F.coalesce(F.substring_index("reason", ": ", 1) == _UNREADABLE, F.lit(False))
     is_taken = F.col("stage").isin(WRITTEN, THERE, DELETED)  # a deletion may have been interrupted
-    is_unreadable = F.substring_index("reason", ": ", 1) == _UNREADABLE
-    found = outcomes.where(is_taken | F.coalesce(is_unreadable, F.lit(False))).select("id")
-    hidden = outcomes.where(F.col("reason") == HIDDEN).select("id", F.lit(True).alias("is_hidden"))
+    taken = outcomes.where(is_taken | is_unreadable).select("id")
+    refused = outcomes.where(~is_taken & ~is_unreadable).select("id").join(taken, on="id", how="left_anti")
+    listed = entries.where(F.col("reason").isNull() | is_unreadable).select("id")
+    found = listed.join(refused, on="id", how="left_anti")
+    hidden = entries.where(F.col("reason") == HIDDEN).select("id", F.lit(True).alias("is_hidden"))
     gone = rows.join(found, on="id", how="left_anti").join(hidden, on="id", how="left")
     return gone.select("id", "or_split", "path", F.coalesce("is_hidden", F.lit(False)).alias("is_hidden"))
 
@@ -98,15 +105,16 @@ class StaleRows:
 
 
 def prune(stale: DataFrame, /, *, control: Control, plan: IngestPlan, run: Run, ingest_id: uuid.UUID) -> int:
-    """Remove stale rows (of `not_found`, persisted) and their images, record them in the history, and count them. Runs
-    Spark. Raises `TableError` if not all were removed.
+    """Remove stale rows (of `not_found`, persisted) and their images, record them in the history, and count them. Rows
+    that this run or a later one has written stay. Runs Spark. Raises `TableError` if not all were removed.
     """
     table = MetadataTable.open(stale.sparkSession, control, plan.tables.metadata, columns=plan.columns)
     # Rows that a later run has written stay: its clock is later.
     removal = Removal.begin(table, data=plan.tables.data, run=run)
     with ExitStack() as stack:
         states = table.rows(STATE).join(stale.select("id"), on="id", how="left_semi")
-        states = kept(states.where(~written_after(run, runs=table.runs)), stack=stack)
+        is_own = written_by(ingest_id, sequence=run.sequence, is_continued=plan.ingest_id is not None)
+        states = kept(states.where(~(is_own | written_after(run, runs=table.runs))), stack=stack)
         rows, reason = states.count(), f"not found by ingest {ingest_id}"
         # what an interrupted deletion left is removed too, but stays recorded as deleted
         half = table.half_deleted()

@@ -1,5 +1,6 @@
 """The executors, driver or database of a job are killed with -9: the tables end as without a kill."""
 
+import json
 import os
 import signal
 import subprocess
@@ -25,6 +26,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
 IMAGES = 400
+STALE = 20
 PATIENCE_S = 240.0
 
 
@@ -190,3 +192,53 @@ def test_the_same_deletion_again_ends_one_whose_driver_was_killed(
     assert {one: row for one, row in data.items() if one not in gone} == {
         row["id"]: row for row in undisturbed[0] if row["id"] not in gone
     }
+
+
+@pytest.fixture(scope="module")
+def changed(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two states of a tree: first the even images and some that are gone later, then all images."""
+    place = tmp_path_factory.mktemp("changed")
+    for name, numbers in (("first", range(0, IMAGES, 2)), ("then", range(IMAGES))):
+        for number in numbers:
+            path = f"train/{'abcd'[number % 4]}/{number}.png"
+            (place / name / path).parent.mkdir(parents=True, exist_ok=True)
+            (place / name / path).hardlink_to(images / path)
+    plant(place / "first", {f"train/a/gone {number}.png": texture(number) for number in range(STALE)})
+    return place
+
+
+def resumed(changed: Path, keyspace: str, server: Cassandra) -> "subprocess.Popen[str]":
+    """An ingest of all images, after one of some."""
+    tree = changed / "tree"
+    if tree.exists():
+        tree.rename(changed / "then")
+    (changed / "first").rename(tree)
+    said = end(start(tree, keyspace, server))
+    assert f"ingested {IMAGES // 2 + STALE} images" in said, said[-4000:]
+    tree.rename(changed / "first")
+    (changed / "then").rename(tree)
+    return start(tree, keyspace, server, "--resume", "--prune", f"--prune-count={STALE}", "--json")
+
+
+def counts(said: str) -> dict[str, Any]:
+    """What a report counts."""
+    report = json.loads(said.splitlines()[-1])
+    return {name: report[name] for name in ("images", "already_there", "bytes", "fingerprint", "quarantined", "stale")}
+
+
+def test_a_resumed_ingest_that_prunes_counts_and_removes_the_same_if_executors_are_killed(
+    server: Cassandra, changed: Path
+) -> None:
+    job = resumed(changed, "calm", server)
+    said = end(job)
+    assert job.returncode == 0, said[-4000:]
+    wanted = counts(said)
+    assert (wanted["images"], wanted["already_there"], wanted["stale"]["removed"]) == (IMAGES // 2, IMAGES // 2, STALE)
+    job = resumed(changed, "disturbed", server)
+    for part in (0.6, 0.9):
+        await_rows(job, server, "disturbed", count=int(part * IMAGES))
+        os.kill(processes_of(job, "CoarseGrainedExecutorBackend")[0], signal.SIGKILL)
+    said = end(job)
+    assert job.returncode == 0, said[-4000:]
+    assert counts(said) == wanted
+    assert tables(server, changed / "tree", "disturbed") == tables(server, changed / "tree", "calm")
