@@ -126,7 +126,7 @@ def historical_features(
         views: The feature views, as ``NAME`` (the newest version with values) or ``NAME@vN``; feature services, as
             ``service:NAME`` or ``service:NAME@vN``; or label views, whose values are class numbers: of the version that
             was the newest then, or if it does not name the image, or other bytes of it, those that the image was
-            ingested with.
+            ingested with; null if they were deleted with the image.
         known: ``bytes`` for values of the bytes of then, whenever they were computed; ``computed`` for those that were
             computed by then, so that the result is what a model could have used at that time. This needs ``at``.
 
@@ -163,8 +163,11 @@ def historical_features(
         found = _with_values(found, one, spark=spark, by_digest="sha256" in table.fields, known=known)
     state = {name: F.col(new) for name, new in _STATE.items()}
     now = known_state(**state)
-    corrected = {name: versions.correction(now=now)["label"] for name, (_, versions) in values_of.items()}
-    shown = {name: F.coalesce(label, state["label"]).alias(name) for name, label in corrected.items()}
+    shown = {}
+    for name, (_, versions) in values_of.items():
+        is_forgotten = versions.forgotten.isNotNull() & (state["since"] < versions.forgotten)
+        ingested = F.when(~is_forgotten, state["label"])  # unknown is what was deleted with an image
+        shown[name] = F.coalesce(versions.correction(now=now)["label"], ingested).alias(name)
     columns = [*kinds, *names]
     return found.select(*(shown.get(name, column(name)) for name in columns))
 

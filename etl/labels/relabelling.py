@@ -92,7 +92,7 @@ def run(spark: SparkSession, *, plan: RelabelPlan) -> RelabelReport:
         if opened.record is not None and opened.record.label_type != "int":
             raise ConflictError(f"Wanted images of one class each in {table}. Found: {opened.record.content}.")
         views = label_views(control, table, name=plan.view)
-        known = opened_versions(control, table, views) if views else None
+        known = opened_versions(opened, views) if views else None
         digest = digest_of_labels(spark, plan)
         found = _labelled(opened, known, plan=plan)
         labelled = kept(found.images, stack=stack)

@@ -59,6 +59,9 @@ class LabelVersions:
     metadata: TableName
     views: tuple[FeatureView, ...]  # the newest first
     recorded: frozenset[str]  # the columns that the table of the labels has; old versions have only the labels
+    # images (text) that were deleted after the first of these versions, and their corrections with them; None if there
+    # are none; ``until`` is the last run that deleted them
+    deleted: DataFrame | None = None
 
     @property
     def title(self) -> str:
@@ -78,7 +81,8 @@ class LabelVersions:
     @property
     def names(self) -> list[str]:
         """The columns of `read`, without the id."""
-        return [self._own(name) for view in self.views for name in view.label_columns if name in self.recorded]
+        names = [self._own(name) for view in self.views for name in view.label_columns if name in self.recorded]
+        return names if self.deleted is None else [*names, self._own("deleted")]
 
     def _own(self, name: str) -> str:
         return ours(f"{self.views[0].name} {name}")
@@ -87,7 +91,10 @@ class LabelVersions:
         """The labels of images, and what they were made for: ``id`` (text) and the columns `names`."""
         names = [name for view in self.views for name in view.label_columns if name in self.recorded]
         rows = read_table(spark, self.table, columns=["id", *names])
-        return rows.select("id", *(F.col(name).alias(self._own(name)) for name in names))
+        rows = rows.select("id", *(F.col(name).alias(self._own(name)) for name in names))
+        if self.deleted is None:
+            return rows
+        return rows.join(self.deleted.withColumnRenamed("until", self._own("deleted")), on="id", how="full")
 
     def correction(self, *, now: State, uses_replaced: bool = False) -> Column:
         """The ``label`` of an image and the ``run`` that added it, from the columns `names`: of the newest version that
@@ -101,9 +108,14 @@ class LabelVersions:
         return F.coalesce(*each)
 
     def replaced(self, *, now: State) -> Column:
-        """Whether an image was replaced since the newest version that names it."""
+        """Whether an image was replaced since the newest version that names it, or deleted since any of them."""
         found = (F.when(label.isNotNull(), is_replaced(seen, now)) for label, seen in self._corrections())
-        return F.coalesce(*found, F.lit(False))
+        return F.coalesce(*found, self.forgotten.isNotNull())
+
+    @property
+    def forgotten(self) -> Column:
+        """The run that deleted an image and what versions said of it; null if there is none."""
+        return F.lit(None).cast("bigint") if self.deleted is None else F.col(self._own("deleted"))
 
     def _corrections(self) -> Iterator[tuple[Column, Seen]]:
         for view in self.views:
@@ -123,13 +135,11 @@ def known_state(*, since: Column | None, sha256: Column | None, label: Column) -
     )
 
 
-def versions_of(
-    control: Control, metadata: TableName, view: ViewName, *, until: int | None = None
-) -> LabelVersions | None:
+def versions_of(table: MetadataTable, view: ViewName, *, until: int | None = None) -> LabelVersions | None:
     """A version of a label view (without a number, the newest one) and all before it. Raises `TableError` if there is
     no such version, or a later run than ``until`` added it. Without a number, None if all are later.
     """
-    views = label_views(control, metadata, name=view.name)
+    metadata, views = table.name, label_views(table.control, table.name, name=view.name)
     if until is not None:
         later = [one for one in views if (one.sequence or 0) > until]
         if view.version is not None and (named := [one for one in later if one.version == view.version]):
@@ -147,13 +157,18 @@ def versions_of(
         raise TableError(
             f"Wanted the labels {view} of {metadata}{then}. Found: {there}. jobs/relabel.py adds versions."
         )
-    return opened_versions(control, metadata, found)
+    return opened_versions(table, found)
 
 
-def opened_versions(control: Control, metadata: TableName, views: Sequence[FeatureView]) -> LabelVersions:
+def opened_versions(table: MetadataTable, views: Sequence[FeatureView]) -> LabelVersions:
     """Versions of one label view, the newest first, with the columns of their table."""
-    columns = (control.columns(views[0].table_of(metadata)) or {}).keys()
-    return LabelVersions(metadata=metadata, views=tuple(views), recorded=frozenset(columns))
+    columns = (table.control.columns(views[0].table_of(table.name)) or {}).keys()
+    deleted = None
+    if table.history is not None:
+        first = views[-1].sequence or 0
+        rows = table.replaced().where((F.col("kind") == DELETED) & (F.col("until") > first))
+        deleted = rows.groupBy("id").agg(F.max("until").alias("until"))
+    return LabelVersions(metadata=table.name, views=tuple(views), recorded=frozenset(columns), deleted=deleted)
 
 
 def unfinished_labels(
@@ -217,9 +232,10 @@ def with_labels(
 def label_values(table: MetadataTable, view: ViewName) -> tuple[DataFrame, LabelVersions]:
     """The labels of a version of a label view and of all before it, as values of a feature view: ``id`` (text),
     ``sequence`` and ``event_timestamp`` of the run that wrote a label, and `LabelVersions.names` as they were after
-    this run; a row for each version that names an image. Raises `TableError`.
+    this run; a row for each version that names an image, and for the first one, what was deleted since. Raises
+    `TableError`.
     """
-    versions = versions_of(table.control, table.name, view)
+    versions = versions_of(table, view)
     assert versions is not None  # without a run until which they count
     # Now, not those of the opened table: a version may have been added since.
     clocks = {run.sequence: run.clock for run in recorded_runs(table.control, table.name)}
@@ -230,6 +246,8 @@ def label_values(table: MetadataTable, view: ViewName) -> tuple[DataFrame, Label
         run = F.lit(one.sequence).cast("bigint").alias("sequence")
         started = F.timestamp_micros(F.lit(clocks[one.sequence or 0])).alias("event_timestamp")
         is_named = F.col(then[0]).isNotNull()
+        if one == versions.views[-1]:
+            is_named |= versions.forgotten.isNotNull()
         each.append(F.when(is_named, F.struct(run, started, *known)))
     return rows.select("id", F.inline(F.array_compact(F.array(*each)))), versions
 

@@ -221,7 +221,7 @@ class _Tables:
                 classes=class_names(control, keyspace=name.keyspace, dataset=dataset),
                 is_key=control.key(name) == [names.id],
                 earlier=earlier,
-                relabelled=versions_of(control, name, plan.label_view, until=until) if plan.label_view else None,
+                relabelled=versions_of(table, plan.label_view, until=until) if plan.label_view else None,
                 unused=() if plan.label_view else newest_label_views(control, name, until=until),
                 views=find_fields(control, name, names=asked, pinned=pinned),
                 pinned=pinned,

@@ -355,13 +355,16 @@ def _of_leaks(leaks: dict[str, dict[str, int]]) -> list[str]:
 
 
 def _of_replaced(metadata: Metadata) -> list[str]:
-    """A warning about images that were replaced since their label was corrected."""
+    """A warning about images that were replaced, or deleted and ingested again, since their label was corrected."""
     if not metadata.replaced:
         return []
-    what = f"{counted(metadata.replaced, 'image')} of other bytes or another class than {metadata.label_view} corrected"
+    images = counted(metadata.replaced, "image")
+    what = f"{images} of other bytes or another class than {metadata.label_view} corrected, or deleted since"
     if metadata.labels_of_replaced == NEWER:
         return [f"{what}: the labels are newer ones, of {metadata.metadata_table} (--labels-of-replaced newer)"]
-    return [f"{what}: the labels are these corrections all the same (--labels-of-replaced keep)"]
+    return [
+        f"{what}: the labels are these corrections all the same, if they were not deleted (--labels-of-replaced keep)"
+    ]
 
 
 def _of_expiry(images: int, expires: str | None) -> list[str]:

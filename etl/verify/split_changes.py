@@ -254,7 +254,7 @@ def _labels(table: MetadataTable, rows: DataFrame, history: DataFrame, *, manife
             metadata_as_of, states=states, sequence=manifest.as_of, columns=columns, label_type=manifest.label_type
         ).drop(THEN)
     if manifest.label_view is not None:
-        versions = versions_of(table.control, table.name, ViewName.parse(manifest.label_view))
+        versions = versions_of(table, ViewName.parse(manifest.label_view))
         uses_replaced = manifest.labels_of_replaced != NEWER
         rows = rows.transform(with_labels, versions=versions, columns=columns, uses_replaced=uses_replaced)
     return rows.select("id", F.col("label").alias("is"))
@@ -269,7 +269,7 @@ def _corrected(table: MetadataTable, images: DataFrame, *, manifest: SplitManife
     each = [F.lit(None).cast("struct<label: int, run: bigint>")]
     named = None if manifest.label_view is None else ViewName.parse(manifest.label_view).name
     for view in newest_label_views(table.control, table.name) if manifest.label_type == "int" else ():
-        versions = versions_of(table.control, table.name, ViewName(view.name))
+        versions = versions_of(table, ViewName(view.name))
         later = tuple(one for one in versions.views if (one.sequence or 0) > (point or 0)) if versions else ()
         if versions is not None and later and named in (None, view.name):
             versions = replace(versions, views=later)

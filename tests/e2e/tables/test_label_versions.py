@@ -145,6 +145,26 @@ def test_paths_of_deleted_images_are_left_out(spark: SparkSession, tables: str, 
         relabel(spark, tables, tmp_path / "other.csv", "path,label\ncat/1.png,dog\n")
 
 
+def test_corrections_that_were_deleted_with_their_images_are_counted_and_unknown_for_earlier_times(
+    spark: SparkSession, control: Control, tables: str, tmp_path: Path
+) -> None:
+    image, metadata = image_id(tables, b"", b"cat/1.png"), tables_of(tables)["metadata_table"]
+    relabel(spark, tables, tmp_path / "labels.csv", "path,label\ncat/0.png,dog\ncat/1.png,dog\n")  # run 2
+    deletion.run(spark, plan=DeletePlan(**tables_of(tables), ids=(image,), reason="asked to", count=1))
+    ingest(spark, tmp_path / "tree", tables, resume=True, restore_deleted=True)  # run 4
+    split = SplitPlan(**tables_of(tables), out=str(tmp_path / "split"), ratios=(1,), label_view=ViewName("label", 1))
+    report = splitting.run(spark, plan=split)
+    assert [one.split(" of")[0] for one in report.warnings if "or deleted since" in one] == ["1 image"]
+    assert open_split(str(tmp_path / "split")).manifest.replaced == 1
+    times = pd.DataFrame({"id": [str(image)] * 4, "sequence": [1, 2, 3, 4]})
+    found = historical_features(spark, times, metadata=metadata, views=["label"]).orderBy("sequence").collect()
+    assert [row["label"] for row in found] == [0, None, None, 0]
+    relabel(spark, tables, tmp_path / "second.csv", "path,label\ncat/1.png,dog\n")
+    assert labels(spark, tables, tmp_path / "again", "label@v2")["cat/1.png"] == "dog"
+    found = historical_features(spark, times, metadata=metadata, views=["label"]).orderBy("sequence").collect()
+    assert [row["label"] for row in found] == [0, None, None, 0]
+
+
 def test_the_number_of_a_removed_version_is_not_used_again(
     spark: SparkSession, control: Control, tables: str, tmp_path: Path
 ) -> None:
@@ -184,4 +204,4 @@ def test_files_that_do_not_match_the_images_are_refused(spark: SparkSession, tab
         with pytest.raises(SourceError, match=message):
             relabel(spark, tables, tmp_path / "new.csv", text)
     with Control.from_spark(spark) as control, pytest.raises(TableError, match="Found: none"):
-        versions_of(control, tables_of(tables)["metadata_table"], ViewName("label"))
+        versions_of(MetadataTable.open(spark, control, tables_of(tables)["metadata_table"]), ViewName("label"))
