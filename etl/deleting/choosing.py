@@ -41,20 +41,24 @@ def choose(table: MetadataTable, *, plan: DeletePlan, half: DataFrame | None) ->
     spark, states = table.spark, table.rows(STATE)
     nothing = small_table(spark, {"id": []}, "id BINARY")
     removals = table.removals()
-    deleted = nothing.withColumn("source", F.lit(None).cast("string"))
+    deleted = pruned = nothing.withColumn("source", F.lit(None).cast("string"))
     if removals is not None:
-        deleted = removals.where(F.col("kind") == DELETED).select("id", "source")
-        deleted = deleted.join(states.select("id"), on="id", how="left_anti")
+        removed = removals.join(states.select("id"), on="id", how="left_anti")
+        deleted = removed.where(F.col("kind") == DELETED).select("id", "source")
+        # their labels and records are left, and the next ingest that finds their files would bring them back
+        pruned = removed.where(F.col("kind") != DELETED).select("id", "source")
     if plan.ids_file is not None or plan.ids:
         ids = plan.ids if plan.ids_file is None else read_ids(spark, plan.ids_file)
         wanted = small_table(spark, {"id": sorted({one.bytes for one in ids})}, "id BINARY")
         before = deleted.join(wanted, on="id", how="left_semi").select("id")
-        chosen = states.join(wanted, on="id", how="left_semi")
+        pruned = pruned.join(wanted, on="id", how="left_semi")
+        chosen = states.join(wanted, on="id", how="left_semi").unionByName(_without_state(pruned, states))
         unknown = wanted.join(chosen.select("id"), on="id", how="left_anti").join(before, on="id", how="left_anti")
         return Chosen(chosen.unionByName(_without_metadata(table.control, unknown, states, plan=plan)), before)
     if plan.source is not None:
         is_source = F.col("source") == plan.source
-        return Chosen(states.where(is_source), deleted.where(is_source).select("id"))
+        pruned = _without_state(pruned.where(is_source), states)
+        return Chosen(states.where(is_source).unionByName(pruned), deleted.where(is_source).select("id"))
     if plan.ingest is not None:
         return Chosen(states.where(F.col("ingest_id") == str(_ingest_id(table, plan=plan))), nothing)
     assert plan.where is not None
@@ -83,13 +87,19 @@ def _without_metadata(control: Control, unknown: DataFrame, states: DataFrame, *
             f"{', '.join(map(str, lost[:_SHOWN]))}{', ...' if len(lost) > _SHOWN else ''}. Nothing was deleted. "
             "Check the tables, or remove these ids."
         )
-    found = small_table(unknown.sparkSession, {"id": [one.bytes for one in there]}, "id BINARY")
+    return _without_state(small_table(unknown.sparkSession, {"id": [one.bytes for one in there]}, "id BINARY"), states)
+
+
+def _without_state(images: DataFrame, states: DataFrame) -> DataFrame:
+    """Images that have no metadata row, with ``id`` and perhaps ``source``, as rows of ``states``."""
     others = [
-        F.lit(0 if field.name == "since" else None).cast(field.dataType).alias(field.name)
+        (F.col("source") if field.name in images.columns else F.lit(0 if field.name == "since" else None))
+        .cast(field.dataType)
+        .alias(field.name)
         for field in states.schema.fields
         if field.name != "id"
     ]
-    return found.select("id", *others)
+    return images.select("id", *others)
 
 
 def _ingest_id(table: MetadataTable, *, plan: DeletePlan) -> uuid.UUID:

@@ -276,4 +276,4 @@ def _earlier_states(history: DataFrame, rows: DataFrame, *, state: Sequence[Colu
     removed = removed.join(rows.select("id", "since"), on="id", how="left")
     removed = removed.where((F.col("kind") == DELETED) | F.col("since").isNull() | (F.col("since") >= F.col("until")))
     none = (F.lit(None).cast("int").alias("label"), F.lit(None).cast("binary").alias("sha256"))
-    return history.select("id", *state).union(removed.select("id", "until", *none))
+    return history.where(F.col("sha256").isNotNull()).select("id", *state).union(removed.select("id", "until", *none))

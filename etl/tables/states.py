@@ -53,7 +53,8 @@ def state_at(history: Iterable[Row], *, sequence: int) -> Row | None:
     there is none, or the image was deleted then.
     """
     rows = list(history)
-    held = [row for row in rows if (row["since"] or 0) <= sequence < row["until"]]
+    known = (row for row in rows if row["sha256"] is not None)  # others only record that an image was deleted
+    held = [row for row in known if (row["since"] or 0) <= sequence < row["until"]]
     # two runs at the same time may both have recorded the state that they replaced: it is the same one
     state = max(held, key=lambda row: (row["since"] or 0, -row["until"]), default=None)
     deleted = max((row["until"] for row in rows if row["kind"] == DELETED and row["until"] <= sequence), default=0)
@@ -63,7 +64,7 @@ def state_at(history: Iterable[Row], *, sequence: int) -> Row | None:
 def states_at(history: DataFrame, /, *, sequence: int) -> DataFrame:
     """`state_at` of each image that had such a state: rows of the history."""
     since, until = F.coalesce("since", F.lit(0)), F.col("until")
-    state, is_held = F.struct(*history.columns), (since <= sequence) & (until > sequence)
+    state, is_held = F.struct(*history.columns), (since <= sequence) & (until > sequence) & F.col("sha256").isNotNull()
     is_deletion = (F.col("kind") == DELETED) & (until <= sequence)
     found = history.groupBy("id").agg(
         F.max_by(state, F.when(is_held, F.struct(since, -until))).alias("state"),

@@ -17,7 +17,7 @@ from etl.tables import removal
 from etl.tables.removal import remove
 from jobs import delete as job
 from jobs import ingest as ingest_job
-from schemas import Columns, TableName
+from schemas import Columns, TableName, image_id
 from schemas.tables import Replication, create_keyspace, create_metadata
 from tests.support.features import tables_of
 from tests.support.pictures import texture
@@ -83,3 +83,27 @@ def test_a_cache_that_an_earlier_deletion_did_not_name_loses_its_images_too(
     assert report.caches == {cache: 2}
     left = spark.read.parquet(f"{cache}/rows")
     assert {row.path for row in left.collect()} == {"0/4.png", "1/1.png", "1/3.png", "1/5.png"}
+
+
+def test_images_that_a_run_has_pruned_are_deleted_too(
+    spark: SparkSession, control: Control, keyspace: str, tmp_path: Path
+) -> None:
+    tables = tables_of(keyspace)
+    tree = plant(tmp_path / "tree", {f"{number % 2}/{number}.png": texture(number) for number in range(4)})
+    ingest, image = IngestPlan(source=SourcePlan(address=str(tree)), **tables), image_id(keyspace, b"", b"0/0.png")
+    ingest_job.run(spark, plan=ingest)
+    (tree / "0" / "0.png").rename(tmp_path / "0.png")
+    ingest_job.run(spark, plan=replace(ingest, prune=True, prune_count=1))
+    report = job.run(spark, plan=DeletePlan(**tables, ids=(image,), reason="request 17", count=1))
+    assert (report.images, report.before) == (1, 0)
+    (tmp_path / "0.png").rename(tree / "0" / "0.png")
+    assert ingest_job.run(spark, plan=ingest).deleted == 1
+    for run, images in (("1", None), ("2", 3), ("3", 3)):
+        plan = SplitPlan(**tables, out=str(tmp_path / run), ratios=(1,), as_of=run)
+        if images is None:
+            with pytest.raises(TableError, match=r"1 image \(0 replaced, 1 removed since\)"):
+                splitting.run(spark, plan=plan)
+        else:
+            assert splitting.run(spark, plan=plan).rows == [images]
+    by_source = DeletePlan(**tables, source=ingest.source_name, reason="request 18", count=3)
+    assert (job.run(spark, plan=by_source).before, job.run(spark, plan=by_source).before) == (1, 4)

@@ -229,9 +229,10 @@ async def remove(
 async def delete(world: World, ids: Collection[uuid.UUID]) -> None:
     """Delete images, as `deletion.run` does."""
     reading = world.read()
-    states = {image: reading.rows[image] for image in ids if image in reading.rows}
-    before = {image for image, row in reading.removals().items() if row["kind"] == DELETED and image in ids}
-    before -= reading.rows.keys()
+    removed = {image: row for image, row in reading.removals().items() if image in ids and image not in reading.rows}
+    before = {image for image, row in removed.items() if row["kind"] == DELETED}
+    pruned = {image: {"since": 0, "source": removed[image]["source"]} for image in removed.keys() - before}
+    states = pruned | {image: reading.rows[image] for image in ids if image in reading.rows}
     await Step()
     if set(ids) - states.keys() - before:
         raise RefusedError("no such images")

@@ -10,7 +10,9 @@ from etl.tables.states import last_removal, last_removals, state_at, states_at
 from schemas.tables import DELETED, PRUNED
 from tests.support.spark_rows import rows_of
 
-HISTORY = "id STRING, until BIGINT, since BIGINT, kind STRING, source STRING, reason STRING, at TIMESTAMP"
+HISTORY = (
+    "id STRING, until BIGINT, since BIGINT, kind STRING, sha256 BINARY, source STRING, reason STRING, at TIMESTAMP"
+)
 IMAGES = 2000
 
 
@@ -21,7 +23,9 @@ def histories() -> dict[str, list[dict[str, Any]]]:
         for until in numbers.sample(range(1, 8), numbers.randint(1, 5)):
             since = None if numbers.random() < 0.1 else numbers.randint(0, until)
             kind = numbers.choice(["replaced", DELETED, PRUNED])
-            found[str(image)].append({"id": str(image), "until": until, "since": since, "kind": kind})
+            sha256 = None if numbers.random() < 0.1 else bytearray(b"digest")
+            row = {"id": str(image), "until": until, "since": since, "kind": kind, "sha256": sha256}
+            found[str(image)].append(row)
     return found
 
 

@@ -119,7 +119,7 @@ def _state(
     """What tables hold: the rows of each, and the runs."""
 
     def image(row: Mapping[str, Any]) -> tuple[str, str | None]:
-        return paths[row["id"]], digests[bytes(row["sha256"])]
+        return paths[row["id"]], None if row["sha256"] is None else digests[bytes(row["sha256"])]
 
     metadata, history = list(rows_of("metadata")), rows_of("metadata_history")
     ingests = {run.ingest_id: run.sequence for run in reversed(runs)}
