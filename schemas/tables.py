@@ -179,11 +179,9 @@ def create_feature_values(table: TableName, fields: Mapping[str, str]) -> str:
     return _definition("feature_values", table=table.quoted, fields=",\n    ".join(_typed(fields)))
 
 
-def create_label_values(table: TableName, columns: Mapping[str, str]) -> str:
-    """The statement that creates the table of a label view's labels, with the columns of the first version, unless it
-    exists.
-    """
-    return _definition("label_values", table=table.quoted, columns=",\n    ".join(_typed(columns)))
+def create_label_values(table: TableName) -> str:
+    """The statement that creates the table of a label view's labels, without versions, unless it exists."""
+    return _definition("label_values", table=table.quoted)
 
 
 def label_bucket(image: UUID) -> int:
@@ -192,7 +190,7 @@ def label_bucket(image: UUID) -> int:
 
 
 def add_label_columns(table: TableName, columns: Mapping[str, str]) -> str:
-    """The statement that adds the columns of another version to a table of labels."""
+    """The statement that adds the columns of a version to a table of labels."""
     return f"ALTER TABLE {table.quoted} ADD ({', '.join(_typed(columns))})"
 
 

@@ -35,8 +35,8 @@ def rows_of_labels(folder: Path, figures: Figures, *, rows: int, pairs: int) -> 
         for number in range(VERSIONS, 0, -1)
     ]
     values = views[0].table_of(METADATA)
-    added = [add_label_columns(values, view.label_columns) for view in views[1:]]
-    statements = [create_metadata(METADATA, Columns()), create_label_values(values, views[0].label_columns), *added]
+    added = [add_label_columns(values, view.label_columns) for view in views]
+    statements = [create_metadata(METADATA, Columns()), create_label_values(values), *added]
     with feature_fixture(folder, *statements) as fixture:
         tell(f"{rows:,} rows of metadata, with {VERSIONS} labels each")
         images = _images(fixture.spark, rows)

@@ -39,7 +39,7 @@ from schemas import Columns, TableName
 from schemas.feature_sources import Labels
 from schemas.features import FeatureView
 from schemas.identity import image_ids
-from schemas.tables import DELETED, add_label_columns, create_label_values
+from schemas.tables import add_label_columns, create_label_values
 
 log = logging.getLogger("imagestrata.relabel")
 
@@ -107,6 +107,7 @@ def run(spark: SparkSession, *, plan: RelabelPlan) -> RelabelReport:
                 sequence=known.views[0].sequence or 0, seconds=time.monotonic() - started,
             )  # fmt: skip
         view, taken = _begin(opened, plan, version=next_version(control, table, name=plan.view), digest=digest)
+        _check_there(opened, rows)
         _write(control, rows, view=view, table=table, clock=taken.clock)
         register_view(control, view, keyspace=table.keyspace, kind=registry.label_views_of(table))
         finish_run(control, taken)
@@ -117,10 +118,12 @@ def run(spark: SparkSession, *, plan: RelabelPlan) -> RelabelReport:
 
 
 def _begin(table: MetadataTable, plan: RelabelPlan, *, version: int, digest: str) -> tuple[FeatureView, Run]:
-    """Take a run for a version: the version, which is not registered yet, and the run."""
+    """Create the table of the labels, and take a run for a version: the version, not registered yet, and the run."""
     control, name = table.control, table.name
     registry.create(control, keyspace=name.keyspace)
     create_sequence(control, keyspace=name.keyspace)
+    # before the run: a deletion that begins after it finds the table
+    control.create_table(values := name.derived(f"_{plan.view}"), create_label_values(values))
     taken = take_run(
         control, table=name, kind="labels", dataset=table.dataset, source=plan.labels, ingest_id=new_ingest_id()
     )
@@ -136,12 +139,21 @@ def _begin(table: MetadataTable, plan: RelabelPlan, *, version: int, digest: str
     return view, taken
 
 
+def _check_there(table: MetadataTable, rows: DataFrame) -> None:
+    """Raise `ConflictError` if some of the images were deleted before the run was taken: their labels would be left."""
+    now = MetadataTable.open(table.spark, table.control, table.name, columns=table.columns)
+    deleted = now.deleted()
+    gone = 0 if deleted is None else rows.join(deleted, on="id", how="left_semi").count()
+    if gone:
+        raise ConflictError(
+            f"Wanted images of {table.name} that are not deleted while their labels are read. Found: "
+            f"{counted(gone, 'image')} deleted meanwhile. Nothing was added; run this again."
+        )
+
+
 def _write(control: Control, rows: DataFrame, *, view: FeatureView, table: TableName, clock: int) -> None:
-    """Write the labels of a version, and what they were made for. Creates the columns and their table."""
+    """Write the labels of a version, and what they were made for. Creates the columns."""
     values = view.table_of(table)
-    if control.columns(values) is None:
-        log.info("create table %s", values)
-        control.define(create_label_values(values, view.label_columns))
     if view.column not in (control.columns(values) or {}):
         control.define(add_label_columns(values, view.label_columns))
     of_version = zip(("number", *_SEEN), view.label_columns, strict=True)
@@ -170,7 +182,10 @@ def _labelled(table: MetadataTable, versions: LabelVersions | None, *, plan: Rel
     """The images that the file names. Raises `SourceError`."""
     spark, (sha256, of_metadata) = table.spark, _SEEN
     needed = ["since"] if versions is not None and versions.needs_since else []
-    rows = table.rows(["label", "or_split", "path", "sha256", *needed]).withColumn("id", uuid_text("id"))
+    rows = table.rows(["label", "or_split", "path", "sha256", *needed])
+    if (half := table.half_deleted()) is not None:  # what an interrupted deletion left counts as deleted
+        rows = rows.join(half, on="id", how="left_anti")
+    rows = rows.withColumn("id", uuid_text("id"))
     rows = rows.withColumn(of_metadata, F.col("label"))
     before = rows.transform(with_labels, versions=versions, columns=Columns())
     entries = before.select(
@@ -220,8 +235,8 @@ def _first(names: DataFrame) -> tuple[list[str], int]:
 
 def _with_ids(names: DataFrame, /, *, table: MetadataTable) -> DataFrame:
     """Add the ``id`` (16 bytes) of each image that may have had a path: a row for each split folder."""
-    removed = table.replaced().where(F.col("kind") == DELETED).select(F.coalesce("or_split", F.lit("")).alias("split"))
-    splits = [row["split"] for row in removed.distinct().collect()]
+    history = table.replaced().select(F.coalesce("or_split", F.lit("")).alias("split"))
+    splits = [row["split"] for row in history.distinct().collect()]
     return map_batches(
         names.select("name"), task=partial(_ids_of, dataset=table.dataset, splits=splits), schema=_OF_NAMES
     )

@@ -15,6 +15,7 @@ from tests.support.histories.machine import (
     Machine,
     Operation,
     Put,
+    Relabel,
     Repair,
     Together,
 )
@@ -47,9 +48,12 @@ def history(number: int, *, length: int = 10) -> list[Operation]:
 def _alone(numbers: random.Random) -> Alone:
     kill = numbers.randint(0, 12) if numbers.random() < 0.4 else None
     kind = numbers.random()
-    if kind < 0.2:
+    if kind < 0.1:
+        paths = sorted(numbers.sample(PATHS, numbers.choice((1, 1, 2))))
+        return Alone(Relabel(tuple((path, numbers.choice("abc")) for path in paths)), kill)
+    if kind < 0.25:
         return Alone(numbers.choice((Featurize(), Featurize(), Repair(), Repair(), Repair("one"))), kill)
-    if kind < 0.45:
+    if kind < 0.5:
         return Alone(Delete(tuple(sorted(numbers.sample(PATHS, numbers.choice((1, 1, 1, 2)))))), kill)
     flags = tuple(flag for flag in FLAGS if numbers.random() < 0.35)
     continues = numbers.randint(0, 3) if numbers.random() < 0.15 else None

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from etl.cassandra.registry import label_views_of, register_view
 from etl.cassandra.task_sessions import insert_into
 from etl.deleting.deletion import WRITERS
 from etl.errors import ConflictError
@@ -17,6 +18,7 @@ from etl.features.computing.tasks import FeatureOrder, Image, Value, ValueRows
 from etl.ingest.plan import Tables
 from etl.ingest.writing.preparation import PreparedImage
 from etl.ingest.writing.table_rows import TableRows, TableTarget
+from etl.labels.versions import label_views, next_version
 from etl.pictures.images import Header
 from etl.sources.entries import Entry
 from etl.tables.metadata_table import MetadataTable
@@ -27,15 +29,26 @@ from etl.verify.comparison import MISSING_BLOB, NO_METADATA
 from etl.verify.plan import VerifyPlan
 from etl.verify.repair import delete_halves
 from schemas import Columns, TableName
-from schemas.feature_sources import Builtin
+from schemas.feature_sources import Builtin, Labels
 from schemas.features import FeatureView
 from schemas.identity import image_id
-from schemas.tables import DELETED, PRUNED, create_feature_values, create_history, create_shared, history_of
+from schemas.tables import (
+    DELETED,
+    PRUNED,
+    add_label_columns,
+    create_feature_values,
+    create_history,
+    create_label_values,
+    create_shared,
+    history_of,
+    label_bucket,
+)
 from tests.support.histories.clients import FakeControl, FakeSession, Step
-from tests.support.histories.reading import Reading, State, state_of
+from tests.support.histories.reading import Known, Reading, state_of
 from tests.support.histories.store import Store
 
 CLASSES = {"a": 0, "b": 1, "c": 2}
+LABEL = "label"
 VIEW = FeatureView(name="f", version=1, fields={"f": "int"}, source=Builtin("f"), digest="0" * 64)
 """A feature: the number in an image's bytes."""
 File = tuple[bytes, str]
@@ -54,13 +67,17 @@ class World:
     store: Store = field(default_factory=Store)
     sources: dict[str, dict[str, File]] = field(default_factory=lambda: {"one": {}, "two": {}})
     # By image, the last run that wrote or removed it, and what the image is since then. A later run wins.
-    wanted: dict[uuid.UUID, tuple[int, State | None]] = field(default_factory=dict)
-    written: dict[tuple[int, uuid.UUID], State | None] = field(default_factory=dict)  # the same of every run
+    wanted: dict[uuid.UUID, tuple[int, Known | None]] = field(default_factory=dict)
+    written: dict[tuple[int, uuid.UUID], Known | None] = field(default_factory=dict)  # the same of every run
     deleted: dict[uuid.UUID, int] = field(default_factory=dict)  # by a run that deletes, until a later run restores it
     # Images that were deleted while another run may have written them. The job that deleted them was killed, or told
     # its user to delete them again; until then they may be there or not.
     uncertain: set[uuid.UUID] = field(default_factory=set)
     attempts: int = 0
+
+    last_deletions: dict[uuid.UUID, int] = field(default_factory=dict)  # the last run that deleted each image
+    # by the run of each registered version: what it said of images
+    versions: dict[int, dict[uuid.UUID, tuple[Any, ...]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.control = FakeControl(self.store)
@@ -87,15 +104,17 @@ class World:
         """Read the tables."""
         history = history_of(self.tables.metadata)
         there = list(self.store.rows(str(history))) if self.control.columns(history) else []
-        values = list(self.store.rows(str(self.values)))
-        return Reading(self.rows, there, recorded_runs(self.control, self.tables.metadata), values)
+        runs, values = recorded_runs(self.control, self.tables.metadata), list(self.store.rows(str(self.values)))
+        views = label_views(self.control, self.tables.metadata, name=LABEL)
+        labels = list(self.store.rows("k.metadata_label")) if "k.metadata_label" in self.store.tables else []
+        return Reading(self.rows, there, runs, values, views, labels)
 
     def opened(self) -> MetadataTable:
         """The metadata table as the driver opens it."""
         spark: Any = None
         return MetadataTable.open(spark, self.control, self.tables.metadata)
 
-    def wrote(self, image: uuid.UUID, run: Run, state: State | None) -> None:
+    def wrote(self, image: uuid.UUID, run: Run, state: Known | None) -> None:
         """Remember the last run that wrote or removed an image."""
         self.written[run.sequence, image] = state
         if run.sequence >= self.wanted.get(image, (0, None))[0]:
@@ -206,7 +225,7 @@ async def remove(
     world: World, states: Mapping[uuid.UUID, Mapping[str, Any]], *, ids: Collection[uuid.UUID], run: Run, kind: str
 ) -> None:
     """`removal.remove_images`."""
-    removal = Removal.begin(world.opened(), data=world.tables.data, run=run)
+    removal = Removal.begin(world.opened(), data=world.tables.data, run=run, labels=kind == DELETED)
     history = history_of(world.tables.metadata)
     known = {(row["id"], row["since"]) for row in world.read().history if row["kind"] == kind == DELETED}
     names = ["id", "until", "kind", *RECORDED]
@@ -216,10 +235,13 @@ async def remove(
             await Step()
             world.store.write(insert_into(history, names), (*values, run.clock))
         if kind == DELETED:
+            world.last_deletions[image] = run.sequence
             world.deleted[image] = run.sequence
             world.written[run.sequence, image] = None
     remover = await Remover.prepare(world.session, removal)
     for image in ids:
+        if kind == DELETED:
+            world.last_deletions[image] = run.sequence
         await remover.remove(image)
         world.wrote(image, run, None)
         if kind == DELETED:
@@ -311,3 +333,43 @@ async def rewrite(world: World, source: str) -> None:
     chosen = {image: one for image, one in wrong.items() if image not in world.read().deleted()}
     await write(world, chosen, source=source, run=run, ingest_id=ingest_id, follows=True, restore=False, retried=0)
     finish_run(world.control, run)
+
+
+async def relabel(world: World, labels: Mapping[str, str]) -> None:
+    """Correct the labels of images by path, as `relabelling.run` does."""
+    reading = world.read()
+    images = {id_of(path): CLASSES[name] for path, name in labels.items()}
+    half = reading.half_deleted()
+    named = {image: number for image, number in images.items() if image in reading.rows and image not in half}
+    await Step()
+    if not named or images.keys() - named.keys() - reading.deleted():
+        raise RefusedError("no such images")
+    control, metadata, digest = world.control, world.tables.metadata, repr(sorted(labels.items()))
+    is_same = all(reading.corrected(image) == number for image, number in named.items())
+    if reading.views and reading.views[0].digest == hashlib.sha256(digest.encode()).hexdigest() and is_same:
+        return
+    world.store.define(create_label_values(metadata.derived(f"_{LABEL}")))
+    version = next_version(control, metadata, name=LABEL)
+    run = _begin(world, "labels", "labels.csv", new_ingest_id())
+    view = FeatureView(
+        name=LABEL, version=version, fields={LABEL: "int"}, source=Labels("labels.csv"),
+        digest=hashlib.sha256(digest.encode()).hexdigest(), sequence=run.sequence,
+    )  # fmt: skip
+    table, columns = view.table_of(metadata), view.label_columns
+    if named.keys() & world.read().deleted():
+        raise RefusedError("deleted since")
+    await Step()
+    world.store.define(add_label_columns(table, columns))
+    said = {image: (number, *state_of(reading.rows[image])) for image, number in named.items()}
+    for image, values in said.items():
+        await Step()
+        world.store.write(
+            insert_into(table, ["bucket", "id", *columns]), (label_bucket(image), image, *values, run.clock)
+        )
+    await Step()
+    try:
+        register_view(control, view, keyspace="k", kind=label_views_of(metadata))
+    except ConflictError:
+        raise RefusedError("another run added this version") from None
+    world.versions[run.sequence] = said
+    finish_run(control, run)

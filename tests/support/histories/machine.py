@@ -11,8 +11,19 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from etl.tables.runs import overlapping, recorded_runs, unfinished
-from tests.support.histories.jobs import CLASSES, RefusedError, World, delete, featurize, id_of, ingest, repair, rewrite
-from tests.support.histories.reading import GONE, Reading, State, state_of
+from tests.support.histories.jobs import (
+    CLASSES,
+    RefusedError,
+    World,
+    delete,
+    featurize,
+    id_of,
+    ingest,
+    relabel,
+    repair,
+    rewrite,
+)
+from tests.support.histories.reading import GONE, Known, Reading, state_of
 
 PATHS = ("p", "q", "r")
 
@@ -58,7 +69,13 @@ class Repair(NamedTuple):
     source: str | None = None
 
 
-Job = Ingest | Delete | Featurize | Repair
+class Relabel(NamedTuple):
+    """`jobs.relabel`; ``labels`` are paths with classes."""
+
+    labels: tuple[tuple[str, str], ...]
+
+
+Job = Ingest | Delete | Featurize | Repair | Relabel
 
 
 class Alone(NamedTuple):
@@ -93,7 +110,7 @@ class _Running:
     outcome: str | None = None  # finished, refused, killed
     sequence: int | None = None  # of its run
     # the states that each image had at some time after its end; None for no image
-    passed: dict[uuid.UUID, set["State | None"]] = field(default_factory=dict)
+    passed: dict[uuid.UUID, set["Known | None"]] = field(default_factory=dict)
 
     def step(self) -> None:
         """Run up to the next write."""
@@ -116,9 +133,9 @@ class Machine:
 
     world: World
     # by run, the images after it, and those that were uncertain then
-    seen: dict[int, tuple[Mapping[uuid.UUID, State], frozenset[uuid.UUID]]] = field(default_factory=dict)
+    seen: dict[int, tuple[Mapping[uuid.UUID, Known], frozenset[uuid.UUID]]] = field(default_factory=dict)
     # by a run that ended before one that ran at the same time: the states that images had from its end to that of both
-    passed: dict[int, dict[uuid.UUID, set[State | None]]] = field(default_factory=dict)
+    passed: dict[int, dict[uuid.UUID, set[Known | None]]] = field(default_factory=dict)
 
     def play(self, history: Sequence[Operation]) -> None:
         """Play a history. Raises `BrokenError`."""
@@ -188,6 +205,8 @@ class Machine:
                 return delete(self.world, [id_of(path) for path in paths])
             case Featurize():
                 return featurize(self.world)
+            case Relabel(labels):
+                return relabel(self.world, dict(labels))
             case Repair(source):
                 return repair(self.world) if source is None else rewrite(self.world, source)
         assert isinstance(job, Ingest)
@@ -203,7 +222,7 @@ class Machine:
         runs = recorded_runs(self.world.control, self.world.tables.metadata)
         return runs[0].sequence if runs else 0
 
-    def _visible(self) -> dict[uuid.UUID, State]:
+    def _visible(self) -> dict[uuid.UUID, Known]:
         """The images that exist, by what the jobs have done."""
         return {
             image: state for image, (_, state) in self.world.wanted.items()
@@ -231,6 +250,7 @@ class Machine:
             if data is not None and image not in rows and image in self.world.deleted.keys() - uncertain:
                 raise BrokenError(f"the bytes of {image} are there, which was deleted")
         self._check_values(reading)
+        self._check_labels(reading)
         read, there = reading.visible(), self._visible()
         for image in (read.keys() | there.keys()) - uncertain:
             if read.get(image) != there.get(image):
@@ -249,6 +269,26 @@ class Machine:
             if value is not None and hashlib.sha256(str(value["f"]).encode()).digest() != now["sha256"]:
                 raise BrokenError(f"a split has the value {value['f']} of {image}, which has other bytes now")
 
+    def _check_labels(self, reading: Reading) -> None:
+        """A registered version never changes, but for images that were deleted since: nothing of them is left."""
+        labels = {row["id"]: row for row in reading.labels}
+        if gone := labels.keys() & self.world.deleted.keys() - self.world.uncertain - reading.rows.keys():
+            raise BrokenError(f"labels of {gone} are there, which were deleted")
+        for view in reading.views:
+            for image, said in self.world.versions[view.sequence or 0].items():
+                is_kept = self.world.last_deletions.get(image, 0) <= (view.sequence or 0)
+                row = labels.get(image, dict.fromkeys(view.label_columns))
+                now = tuple(row[name] for name in view.label_columns)
+                if is_kept and image not in self.world.uncertain and now != said:
+                    raise BrokenError(f"{view.title} said {said} of {image}, and says {now}")
+        versions = [(view.sequence or 0, self.world.versions[view.sequence or 0]) for view in reading.views]
+        for image, row in reading.rows.items():
+            said = (of_run[image] for _, of_run in versions if image in of_run)
+            wanted = next((number for number, *seen in said if tuple(seen) == state_of(row)), row["label"])
+            is_whole = all(self.world.last_deletions.get(image, 0) <= run for run, _ in versions)
+            if is_whole and image not in self.world.uncertain and reading.corrected(image) != wanted:
+                raise BrokenError(f"the label of {image} is {reading.corrected(image)}. Wanted {wanted}")
+
     def _check_finished(self, job: Job) -> None:
         """What holds after a job that ended without an error."""
         match job:
@@ -265,6 +305,13 @@ class Machine:
                     is_whole = hashlib.sha256(data.get(image) or b"").digest() == row["sha256"]
                     if is_whole and reading.value(image) is None:
                         raise BrokenError(f"{image} has no value")
+            case Relabel(labels):
+                reading = self.world.read()
+                for path, name in labels:
+                    if id_of(path) not in reading.rows:  # left out, because it is deleted
+                        continue
+                    if (found := reading.corrected(id_of(path))) != CLASSES[name]:
+                        raise BrokenError(f"{path} was relabelled as {name}, and is {found}")
             case Repair(None):
                 if half := self._without_bytes():
                     raise BrokenError(f"{half} are repaired, and have no bytes")

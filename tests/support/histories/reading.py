@@ -5,19 +5,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from etl.labels.corrections import Seen, State, is_replaced
 from etl.tables.runs import STARTED, RecordedRun
 from etl.tables.states import is_deleted, last_removal, state_at
+from schemas.features import FeatureView
 from schemas.tables import DELETED
 
 GONE = "gone"
 """What `Reading.as_of` says of an image that existed then, but whose bytes do not exist any more."""
 
 Row = Mapping[str, Any]
-State = tuple[bytes, int | None]
+Known = tuple[bytes, int | None]
 """The SHA-256 and the label of an image."""
 
 
-def state_of(row: Row) -> State:
+def state_of(row: Row) -> Known:
     """The state that a row of the metadata, or of the history, has."""
     return row["sha256"], row["label"]
 
@@ -30,6 +32,8 @@ class Reading:
     history: Sequence[Row]
     runs: Sequence[RecordedRun]
     values: Sequence[Row] = ()  # of the feature
+    views: Sequence[FeatureView] = ()  # the versions of the label view, the newest first
+    labels: Sequence[Row] = ()  # of the label view
 
     def of_image(self, image: uuid.UUID) -> list[Row]:
         """The history of an image."""
@@ -55,16 +59,16 @@ class Reading:
         recorded = {row["id"] for row in self.history if row["kind"] == DELETED and row["until"] in begun}
         return self.deleted() & self.rows.keys() if recorded & self.rows.keys() else set()
 
-    def visible(self) -> dict[uuid.UUID, State]:
+    def visible(self) -> dict[uuid.UUID, Known]:
         """The images of a split."""
         half = self.half_deleted()
         return {image: state_of(row) for image, row in self.rows.items() if image not in half}
 
-    def as_of(self, sequence: int) -> dict[uuid.UUID, State | str]:
+    def as_of(self, sequence: int) -> dict[uuid.UUID, Known | str]:
         """The images of a split as of a run, `GONE` for those that ``--skip-replaced`` leaves out."""
         states = {row["id"]: state_at(self.of_image(row["id"]), sequence=sequence) for row in self.history}
         held = {image: state for image, state in states.items() if state is not None}
-        found: dict[uuid.UUID, State | str] = dict.fromkeys(held, GONE)
+        found: dict[uuid.UUID, Known | str] = dict.fromkeys(held, GONE)
         half = self.half_deleted()
         for image, row in self.rows.items():
             if image in half:
@@ -79,6 +83,17 @@ class Reading:
         """The value that a split has of an image: the newest one, if it is of the bytes that the image has now."""
         newest = max((row for row in self.values if row["id"] == image), key=lambda row: row["sequence"], default=None)
         return newest if newest is not None and newest["sha256"] == self.rows[image]["sha256"] else None
+
+    def corrected(self, image: uuid.UUID) -> int | None:
+        """The label that an image has in the newest version of the label view."""
+        row = self.rows[image]
+        now = State(row["since"], row["sha256"], row["label"])
+        for of_image in (one for one in self.labels if one["id"] == image):
+            for view in self.views:
+                label, sha256, before = (of_image[name] for name in view.label_columns)
+                if label is not None and not is_replaced(Seen(view.sequence or 0, sha256, before), now):
+                    return int(label)
+        return None if row["label"] is None else int(row["label"])
 
     def _since(self, image: uuid.UUID) -> int:
         return (self.rows[image]["since"] or 0) if image in self.rows else 0

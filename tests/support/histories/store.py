@@ -12,7 +12,8 @@ from typing import Any
 
 _NAME = re.compile(r'"?(\w+)"?')
 _CREATE = re.compile(r"CREATE TABLE IF NOT EXISTS (\S+) \((.*?)\n\)( WITH .*)?$", re.DOTALL)
-_ADD = re.compile(r'ALTER TABLE (\S+) ADD "?(\w+)"? (.+)')
+_ADD = re.compile(r"ALTER TABLE (\S+) ADD \(?(.+?)\)?$")
+_TYPED = re.compile(r'"?(\w+)"? (\w+)')
 _INSERT = re.compile(
     r"INSERT INTO (\S+) \((.*?)\) VALUES \([?, ]+\)( IF NOT EXISTS)?( USING TIMESTAMP \?)?( AND TTL \?)?$"
 )
@@ -126,7 +127,7 @@ class Store:
         if found := _CREATE.match(text):
             self.tables.setdefault(_plain(found[1]), Table.parse(found[2], found[3] or ""))
         elif found := _ADD.match(text):
-            self.tables[_plain(found[1])].columns[found[2]] = found[3]
+            self.tables[_plain(found[1])].columns.update(_TYPED.findall(found[2]))
         else:
             raise AssertionError(f"Wanted a definition. Found: {text}")
 

@@ -17,6 +17,8 @@ from etl.deleting.plan import DeletePlan
 from etl.errors import EtlError
 from etl.ingest import ingestion
 from etl.ingest.plan import IngestPlan
+from etl.labels import relabelling
+from etl.labels.plan import RelabelPlan
 from etl.sources.plan import SourcePlan
 from etl.tables.runs import RecordedRun, recorded_runs
 from etl.verify import verification
@@ -36,6 +38,7 @@ from tests.support.histories.machine import (
     Machine,
     Operation,
     Put,
+    Relabel,
     Repair,
     Together,
 )
@@ -73,6 +76,8 @@ class RealTables:
                     self._delete(paths)
                 case Featurize():
                     featurize(self.spark, self.keyspace, "size")
+                case Relabel(labels):
+                    self._relabel(labels)
                 case Repair(source):
                     ingest = None if source is None else self._plan(source)
                     verification.run(self.spark, plan=VerifyPlan(**self.tables, repair=True, ingest=ingest))
@@ -92,6 +97,11 @@ class RealTables:
             again = known[job.continues % len(known)]
             source, flags["ingest_id"] = Path(again.source).name, again.ingest_id
         ingestion.run(self.spark, plan=replace(self._plan(source), **flags))
+
+    def _relabel(self, labels: Iterable[tuple[str, str]]) -> None:
+        file = self.folder / "corrections.csv"
+        file.write_text("\n".join(["path,label", *(f"{path}.png,{name}" for path, name in labels)]) + "\n")
+        relabelling.run(self.spark, plan=RelabelPlan(**self.tables, labels=str(file), new_classes=True))
 
     def _delete(self, paths: tuple[str, ...]) -> None:
         ids = tuple(image for image, path in self.ids.items() if path in paths)
@@ -129,9 +139,19 @@ def _state(
         "data": [(paths[row["id"]], digests.get(_digest(row["data"]))) for row in rows_of("data")],
         "history": [(*image(row), row["or_label"], row["kind"], row["since"], row["until"]) for row in history],
         "values": [(*image(row), row["sequence"]) for row in values],
+        "labels": [(paths[row["id"]], *_corrections(row, digests)) for row in rows_of("metadata_label")],
         "runs": [(run.sequence, run.kind, run.state) for run in runs],
     }
     return {name: sorted(rows, key=repr) for name, rows in found.items()}
+
+
+def _corrections(row: Mapping[str, Any], digests: Mapping[bytes, str]) -> list[tuple[str, Any]]:
+    """What versions say of an image: whether there is a label, and the bytes that it is for."""
+    return sorted(
+        (name, digests[bytes(value)] if isinstance(value, bytes) else name)
+        for name, value in row.items()
+        if name.startswith(("run_", "sha256_")) and value is not None
+    )
 
 
 def _digest(data: bytes | None) -> bytes:

@@ -11,7 +11,18 @@ from etl.ingest.writing.table_rows import ReplacedStates
 from etl.tables.removal import Remover
 from etl.tables.sequence import SPAN
 from tests.support.histories.generate import first_broken, played
-from tests.support.histories.machine import Alone, Delete, Drop, Featurize, Ingest, Operation, Put, Repair, Together
+from tests.support.histories.machine import (
+    Alone,
+    Delete,
+    Drop,
+    Featurize,
+    Ingest,
+    Operation,
+    Put,
+    Relabel,
+    Repair,
+    Together,
+)
 
 FILES = (Put("one", "p", "1", "a"), Put("one", "q", "1", "a"))
 # in two keyspaces: the repair comes between the two rows of an image
@@ -68,6 +79,20 @@ FOUND: dict[str, list[Operation]] = {
         Alone(Ingest("one")),
         Together(Alone(Featurize()), Alone(Delete(("p",))), turns=(1, 1, 0, 0, *(1,) * 20)),
     ],
+    "labels of images that are deleted before they are written are not left": [
+        *FILES,
+        Alone(Ingest("one")),
+        Together(Alone(Relabel((("p", "b"),))), Alone(Delete(("p",))), turns=(0, *(1,) * 20)),
+    ],
+    "a version has its labels when a pruned image comes back": [
+        *FILES,
+        Alone(Ingest("one")),
+        Alone(Relabel((("p", "b"),))),
+        Drop("one", "p"),
+        Alone(Ingest("one", ("prune",))),
+        Put("one", "p", "1", "a"),
+        Alone(Ingest("one")),
+    ],
     "a repair leaves what a running ingest has half written": HALF_WRITTEN,
 }
 
@@ -113,6 +138,12 @@ FAULTS: dict[str, tuple[str, Any]] = {
         "tests.support.histories.jobs.WRITERS", ("ingest", "repair")),
     "a value counts for other bytes": (
         "tests.support.histories.reading.Reading.value", lambda self, image: next(iter(self.values), None)),
+    "a removal leaves labels": (
+        "etl.tables.removal.label_tables", lambda control, metadata: ()),
+    "a correction counts for other bytes": (
+        "tests.support.histories.reading.is_replaced", lambda seen, now: False),
+    "a version takes the number of another one": (
+        "tests.support.histories.jobs.next_version", lambda *_, **__: 1),
     "runs do not record what ran at the same time": (
         "tests.support.histories.machine.overlapping", lambda *_, until: []),
 }  # fmt: skip
