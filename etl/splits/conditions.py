@@ -6,7 +6,7 @@ from pyspark.sql import functions as F
 
 from etl.columns import names_in_any_case, theirs
 from etl.errors import TableError
-from etl.expressions import check_expression, is_repeatable
+from etl.expressions import check_expression, fixed_settings, is_repeatable
 
 
 def check_condition(text: str) -> None:
@@ -15,13 +15,15 @@ def check_condition(text: str) -> None:
 
 
 def meeting(rows: DataFrame, where: str) -> DataFrame:
-    """The rows that meet a condition. Use it inside a block of `etl.columns.exact_names`. The case of names matters
-    only if names of columns differ in nothing else. Raises `TableError` for a condition that cannot be evaluated on
-    these rows, or is not deterministic.
+    """The rows that meet a condition, which is read with fixed settings of Spark: times are in UTC. Use it inside a
+    block of `etl.columns.exact_names`. The case of names matters only if names of columns differ in nothing else.
+    Raises `TableError` for a condition that cannot be evaluated on these rows, or is not deterministic, and
+    `ConflictError` for settings with which Spark would evaluate it otherwise.
     """
     wanted = f"Wanted a condition over the columns {', '.join(theirs(rows))} for --where."
     try:
-        chosen = _chosen(rows, where)
+        with fixed_settings(rows.sparkSession, wanted=wanted):
+            chosen = _chosen(rows, where)
     except (AnalysisException, ParseException) as error:
         raise TableError(f"{wanted} Found: {where!r}: {str(error).strip().splitlines()[0]}") from None
     plan = chosen._jdf.queryExecution().analyzed()
