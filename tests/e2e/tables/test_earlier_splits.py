@@ -111,8 +111,8 @@ def test_splits_of_an_earlier_run_and_what_changed_since(
     table.relabel(e="cat")  # run 4
     assert table.ingest(third | {"f": "cat"}, c=9, f=10) == 5
     # as jobs/delete.py removes d, in run 6
-    values = (image_id(keyspace, b"", b"d.png"), datetime.now(UTC))
-    insert = "(id, until, since, kind, label, reason, at) VALUES (?, 6, 1, 'deleted', 1, 'consent', ?)"
+    values = (image_id(keyspace, b"", b"d.png"), b"sha256", datetime.now(UTC))
+    insert = "(id, until, since, kind, label, sha256, reason, at) VALUES (?, 6, 1, 'deleted', 1, ?, 'consent', ?)"
     control.execute(f"INSERT INTO {keyspace}.metadata_history {insert}", values)
     control.execute(f"DELETE FROM {metadata.quoted} WHERE id = ?", values[:1])
 
@@ -185,7 +185,9 @@ def test_a_correction_belongs_to_the_bytes_that_were_looked_at(
     assert table.ingest(FIRST | {"b": "bird"}, a=9) == 3  # a has other bytes, b another class
     newer = table.split("newer", None, **view, metadata_out=str(tmp_path / "rows"))
     assert table.labels_in("newer") == (corrected | {"a": "cat", "b": "bird"}, None)
-    told = "2 images of other bytes or another class than label@v1 corrected: the labels are newer ones"
+    told = (
+        "2 images of other bytes or another class than label@v1 corrected, or deleted since: the labels are newer ones"
+    )
     assert (newer.replaced, any(told in one for one in newer.warnings)) == (2, True)
     keep = table.split("keep", None, **view, labels_of_replaced="keep")
     assert table.labels_in("keep") == (corrected, None)
