@@ -276,10 +276,8 @@ def _target(survey: Survey, begun: BegunIngest) -> Target:
     plan, control = survey.plan, survey.control
     if control is None or begun.started is None:
         return folder_target(plan)
-    before, has_groups = (
-        _history_before(survey, control, own=begun.started.run.sequence),
-        bool(plan.source.group_column),
-    )
+    before = _history_before(survey, control, own=begun.started.run.sequence)
+    has_groups = plan.source.group_column is not None
     can_expire = bool(plan.ttl or expiring(recorded_runs(control, plan.tables.metadata)))
     return TableTarget(
         cluster=control.located,

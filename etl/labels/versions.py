@@ -107,10 +107,15 @@ class LabelVersions:
             each.append(F.when(counts, F.struct(label.alias("label"), run)))
         return F.coalesce(*each)
 
-    def replaced(self, *, now: State) -> Column:
-        """Whether an image was replaced since the newest version that names it, or deleted since any of them."""
-        found = (F.when(label.isNotNull(), is_replaced(seen, now)) for label, seen in self._corrections())
-        return F.coalesce(*found, self.forgotten.isNotNull())
+    def replaced(self, *, now: State, uses_replaced: bool = False) -> Column:
+        """Whether an image was replaced since the version that gives its label, or with none that counts, since any
+        that names it; or whether it was deleted since.
+        """
+        each = ((label.isNotNull(), is_replaced(seen, now)) for label, seen in self._corrections())
+        # an older version counts again if an image has its bytes of then
+        found = [F.when(named & (F.lit(uses_replaced) | ~other), other) for named, other in each]
+        is_named = F.coalesce(*(F.when(label.isNotNull(), F.lit(True)) for label, _ in self._corrections()))
+        return F.coalesce(*found, is_named, self.forgotten.isNotNull())
 
     @property
     def forgotten(self) -> Column:
@@ -226,7 +231,7 @@ def with_labels(
     found = versions.correction(now=now, uses_replaced=uses_replaced)
     label = F.coalesce(found["label"], columns.label).alias(columns.label)
     shown = (label if name == columns.label else column(name) for name in rows.columns)
-    return joined.select(*shown, versions.replaced(now=now).alias(REPLACED))
+    return joined.select(*shown, versions.replaced(now=now, uses_replaced=uses_replaced).alias(REPLACED))
 
 
 def label_values(table: MetadataTable, view: ViewName) -> tuple[DataFrame, LabelVersions]:

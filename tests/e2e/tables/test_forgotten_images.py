@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -114,10 +115,10 @@ class World:
         """The traces in tables and in files."""
         return traces.in_tables(self.control, self.keyspace, self.traces), traces.in_files(self.made, self.traces)
 
-    def run(self, job: object, *options: object) -> None:
+    def run(self, job: Any, *options: object) -> None:
         """Run a job as a command."""
         with in_living_session():
-            assert job.main([*map(str, options)]) == 0  # type: ignore[attr-defined]
+            assert job.main([*map(str, options)]) == 0
 
 
 def labels(file: Path, label: str, *, group: str = "", header: str = "path,label,person") -> Path:
