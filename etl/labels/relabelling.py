@@ -74,7 +74,8 @@ class RelabelReport:
         more = f", and the new classes {', '.join(self.new_classes)}" if self.new_classes else ""
         return (
             f"{told}{self.view} of {self.metadata_table}: labels of {counted(self.images, 'image')}, "
-            f"{self.changed:,} of them other than before{more}, in {self.seconds:,.1f} s. Use them: split.py --label-view {self.view}"
+            f"{self.changed:,} of them other than before{more}, in {self.seconds:,.1f} s. "
+            f"Use them: split.py --label-view {self.view}"
         )
 
 
