@@ -23,7 +23,7 @@ ClassNames = Literal["name", "number"]
 # The kinds of removed images in a history: deleted on request, or no longer in their source.
 DELETED, PRUNED = "deleted", "pruned"
 # Columns that tables of earlier versions lack. Jobs that write to such a table add them.
-ADDED_COLUMNS = ("since", "state", "ttl", "newest")
+ADDED_COLUMNS = ("since", "state", "ttl", "newest", "xxhash64")
 MAX_NAME = 48  # the most characters in the name of a keyspace, table or column in Cassandra
 # The most characters in the name of a new metadata table, so that the names of its other tables begin with it.
 MAX_METADATA = MAX_NAME - len("_history")

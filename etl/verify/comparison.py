@@ -29,8 +29,9 @@ NO_INGEST = "written by no ingest"
 FOREIGN = "of another source"
 """Not a problem: an image of the source whose row another source has written. It is not compared with the source."""
 
-_READ = ("format", "width", "height", "bytes", "sha256")
-_MASKS: tuple[LabelType, ...] = ("blob", "multi")
+_OF_BYTES = ("bytes", "sha256", "xxhash64")
+_READ = ("format", "width", "height", *_OF_BYTES)
+MASKS: tuple[LabelType, ...] = ("blob", "multi")
 _UNREADABLE = "unreadable"  # the failure may be temporary
 _SHOWN = 200
 _START = 0x01B21DD213814000  # of Unix time, in the time of uuids
@@ -56,6 +57,7 @@ class Stored(NamedTuple):
     ingest_id: str | None
     length: int | None  # of the image bytes; None without them
     digest: bytes | None  # SHA-256 of the image bytes; also None without hash checks
+    checksum: int | None  # of them and a mask or array; also None without hash checks
     row: ImageRow  # its ``data_label`` is a `mark`
 
 
@@ -168,7 +170,7 @@ def problems_of(image: bytes, stored: Stored | None, expected: Expected | None, 
         yield from _of_run(stored, rules=rules)
     else:
         is_other = any(problem.kind == CHANGED for problem in found)
-        yield from _of_columns(stored, expected, rules=rules, but=_READ if is_other else ("bytes", "sha256"))
+        yield from _of_columns(stored, expected, rules=rules, but=_READ if is_other else _OF_BYTES)
         if not _has_number(expected, rules=rules):
             yield from _of_labels(stored, rules=rules)
 
@@ -185,7 +187,7 @@ def _gone(stored: Stored, expected: Expected | None, *, rules: Rules) -> Iterato
 
 def _of_bytes(stored: Stored, expected: Expected | None, *, rules: Rules) -> Iterator[Problem]:
     """Compare the sizes and hashes of the image, its metadata row and its source. Two of the three are right."""
-    row, (length, digest) = stored.row, stored[2:4]
+    row, length, digest = stored.row, stored.length, stored.digest
     of_blob = {"bytes": length, "sha256": digest}
     names = [name for name in of_blob if name in rules.columns]
     wanted = {} if expected is None else {name: getattr(expected.row, name) for name in names if name in rules.compared}
@@ -211,6 +213,9 @@ def _of_bytes(stored: Stored, expected: Expected | None, *, rules: Rules) -> Ite
         yield Problem(WRONG_SIZE, f"{length} bytes instead of {row.bytes}", is_rewritable)
     elif row.sha256 is not None and digest is not None and digest != row.sha256:
         yield Problem(WRONG_HASH, None, is_rewritable)
+    elif "xxhash64" in rules.columns and row.xxhash64 is not None and stored.checksum not in (None, row.xxhash64):
+        # rows of earlier versions have none
+        yield rules.differs("xxhash64", expected=stored.checksum, found=row.xxhash64, is_rewritable=is_rewritable)
 
 
 def _of_columns(stored: Stored, expected: Expected, *, rules: Rules, but: tuple[str, ...]) -> Iterator[Problem]:
@@ -240,7 +245,7 @@ def _of_labels(stored: Stored, *, rules: Rules) -> Iterator[Problem]:
         if rules.label_type == "int" and has_data and None not in (number, row.data_label):
             yield from _of_data_label(row, number, rules=rules)
         return
-    if rules.label_type in _MASKS:
+    if rules.label_type in MASKS:
         if has_data and row.data_label is None:
             yield rules.differs("data_label", expected="a mask or an array", found=None)
         if rules.label_type == "multi" and row.labels is None:

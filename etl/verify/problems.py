@@ -17,7 +17,7 @@ from etl.cassandra.tables import uuid_bytes
 from etl.frames import joined_by_id
 from etl.ingest.writing.image_rows import METADATA_COLUMNS, ImageRow
 from etl.tables.metadata_table import full_path
-from etl.verify.comparison import FOREIGN, NO_METADATA, Expected, Rules, Stored, problems_of
+from etl.verify.comparison import FOREIGN, MASKS, NO_METADATA, Expected, Rules, Stored, problems_of
 from etl.verify.plan import Check
 from etl.workers import map_batches
 from schemas import Columns
@@ -29,10 +29,10 @@ PROBLEMS = "kind STRING, id BINARY, name STRING, detail STRING, is_rewritable BO
 _ROW = {
     **dict.fromkeys(("label", "width", "height"), "INT"),
     **dict.fromkeys(("or_label", "or_split", "path", "source", "group_id", "format", "data_label"), "STRING"),
-    **{"bytes": "BIGINT", "sha256": "BINARY", "labels": "ARRAY<INT>"},
+    **{"bytes": "BIGINT", "sha256": "BINARY", "xxhash64": "BIGINT", "labels": "ARRAY<INT>"},
 }
 _METADATA = {"has_metadata": "BOOLEAN", "ingest_id": "STRING", **{name: _ROW[name] for name in METADATA_COLUMNS}}
-_BLOB = {"length": "BIGINT", "digest": "BINARY", "data_label": "STRING"}
+_BLOB = {"length": "BIGINT", "digest": "BINARY", "checksum": "BIGINT", "data_label": "STRING"}
 _EXPECTED = {f"right_{name}": _ROW[name] for name in ImageRow._fields}
 _EXPECTED |= {"rejected": "STRING", "unreadable": "STRING"}
 EXPECTED = "id BINARY, " + ", ".join(f"{name} {kind}" for name, kind in _EXPECTED.items())
@@ -68,19 +68,24 @@ def _text(column: str) -> Column:
 
 
 def blob_digests(data: DataFrame, /, *, columns: Columns, check: Check, label_type: LabelType | None) -> DataFrame:
-    """Rows of the data table as id (16 bytes) and the columns of `STORED` that are about them. The digest is null for a
-    null blob or without hash checks, the label if ``label_type`` is None.
+    """Rows of the data table as id (16 bytes) and the columns of `STORED` that are about them. Digest and checksum are
+    null for a null blob or without hash checks, the label if ``label_type`` is None.
     """
     # This runs in the JVM, row by row, so that blobs are not passed on.
     blob, label = F.col(columns.data), F.lit(None).cast("string")
     digest = F.unhex(F.sha2(blob, 256)) if check == "hashes" else F.lit(None).cast("binary")
     if label_type == "int":
         label = F.col(columns.label).cast("string")
-    elif label_type is not None:
+    elif label_type in MASKS:
         label = F.sha2(F.col(columns.label), 256)
-    length = F.octet_length(blob).cast("long")
+    hashed = [columns.data, *([columns.label] if label_type in MASKS else [])]  # as `formats.checksums` does
+    checksum = F.when(blob.isNotNull() & F.lit(check == "hashes"), F.xxhash64(*hashed))
     return data.select(
-        uuid_bytes(columns.id).alias("id"), length.alias("length"), digest.alias("digest"), label.alias("data_label")
+        uuid_bytes(columns.id).alias("id"),
+        F.octet_length(blob).cast("long").alias("length"),
+        digest.alias("digest"),
+        checksum.alias("checksum"),
+        label.alias("data_label"),
     )
 
 
@@ -124,10 +129,10 @@ def _compare(
     is_there: bool, is_listed: bool, is_excused: bool, image: bytes, *values: Any, rules: Rules
 ) -> Iterator[tuple[object, ...]]:
     """The rows of `PROBLEMS` of an image, from the values of `STORED` and of `EXPECTED`."""
-    has_metadata, ingest_id, *of_metadata, length, digest, data_label = values[: -len(_EXPECTED)]
+    has_metadata, ingest_id, *of_metadata, length, digest, checksum, data_label = values[: -len(_EXPECTED)]
     *of_source, rejected, unreadable = values[-len(_EXPECTED) :]
     row, right = ImageRow._make([*of_metadata, data_label]), ImageRow._make(of_source)
-    stored = Stored(bool(has_metadata), ingest_id, length, digest, row) if is_there else None
+    stored = Stored(bool(has_metadata), ingest_id, length, digest, checksum, row) if is_there else None
     expected = Expected(right, rejected, unreadable, is_excused) if is_listed else None
     named = row if stored is not None and stored.has_metadata else right
     name = f"{named.or_split}/{named.path}" if named.or_split and named.path else named.path

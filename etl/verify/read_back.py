@@ -20,6 +20,7 @@ from etl.ingest.writing.outcomes import WRITTEN
 from etl.verify.comparison import mark
 from etl.verify.problems import STORED
 from etl.workers import map_batches
+from formats.checksums import checksum
 
 _TOGETHER = 16
 _TOGETHER_BYTES = 32 << 20
@@ -59,7 +60,10 @@ async def _read(images: list[bytes], blobs: ReadRow, metadata: ReadRow, names: l
         ingest_id, *values = known or (None,)
         row = dict(zip(names, values, strict=False))
         data, label = ((*blob, None)[:2]) if blob is not None else (None, None)
-        of_blob = (None, None) if data is None else (len(data), hashlib.sha256(data).digest())
+        of_blob: tuple[Any, ...] = (None, None, None)
+        if data is not None:
+            mask = label if isinstance(label, bytes) else None
+            of_blob = len(data), hashlib.sha256(data).digest(), checksum(data, mask)
         of_row = [row.get(name) for name in METADATA_COLUMNS]
         has_metadata = None if known is None else True
         return image, has_metadata, None if ingest_id is None else str(ingest_id), *of_row, *of_blob, mark(label)

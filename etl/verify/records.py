@@ -93,6 +93,8 @@ def records_of(table: MetadataTable, *, plan: VerifyPlan, metadata: DataFrame) -
     is_ours = record is not None or plan.ingest is not None or label_type == "int"
     if is_ours and plan.columns.label in (control.columns(plan.data_table) or {}):
         columns.add("data_label")
+    if record is None:  # a column of this name is another tool's
+        columns.discard("xxhash64")
     agreement = None
     if record is not None and record.label_type == "int" and record.numbering == "name":
         counts = counts_of(metadata)  # before the numbers: an ingest takes them before it writes

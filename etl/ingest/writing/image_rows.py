@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeAlias
 
 from etl.ingest.writing.preparation import PreparedImage
 from etl.sources.entries import Entry, text
+from formats.checksums import checksum
 
 _Binary: TypeAlias = bytes  # a column has this name
 
@@ -26,6 +27,7 @@ class ImageRow(NamedTuple):
     height: int | None = None
     bytes: int | None = None
     sha256: _Binary | None = None
+    xxhash64: int | None = None
     labels: list[int] | None = None
     # The number of the class, or the bytes of the mask or array; in a verification, their `mark`.
     data_label: int | _Binary | str | None = None
@@ -55,4 +57,5 @@ def image_row(entry: Entry, prepared: PreparedImage | None, *, label: int | None
     header = prepared.header
     row = row._replace(format=header.format, width=header.width, height=header.height, labels=prepared.labels)
     row = row._replace(bytes=len(prepared.data), sha256=prepared.sha256)
+    row = row._replace(xxhash64=checksum(prepared.data, prepared.companion))
     return row if prepared.companion is None else row._replace(data_label=prepared.companion)

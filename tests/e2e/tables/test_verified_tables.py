@@ -21,6 +21,7 @@ from etl.sources.plan import SourcePlan
 from etl.tables.runs import new_ingest_id
 from etl.verify import repair
 from etl.verify.plan import VerifyPlan
+from formats.checksums import checksum
 from jobs import delete as delete_job
 from jobs import ingest as ingest_job
 from jobs import verify as job
@@ -63,7 +64,7 @@ def ids(keyspace: str) -> dict[str, uuid.UUID]:
 
 def everything(control: Control, plan: IngestPlan) -> list[list[tuple[Any, ...]]]:
     """Both tables, without what differs between two runs."""
-    metadata = "id, label, or_label, or_split, path, format, width, height, bytes, sha256, group_id, source"
+    metadata = "id, label, or_label, or_split, path, format, width, height, bytes, sha256, xxhash64, group_id, source"
     queries = (f"SELECT id, label, data FROM {plan.data_table}", f"SELECT {metadata} FROM {plan.metadata_table}")
     return [sorted(tuple(row) for row in control.execute(query)) for query in queries]
 
@@ -115,6 +116,7 @@ def mutate(control: Control, keyspace: str) -> dict[str, list[str]]:
     change("train/b/1.png", "height", 7, 12, "7")
     change("train/b/1.png", "bytes", 1, size, "1")
     change("train/b/1.png", "sha256", None, digest.hexdigest(), "null")
+    change("train/b/2.png", "xxhash64", 5, checksum(picture(NAMES.index("train/b/2.png"))), "5", at="b/2.png")
     columns = [f"wrong {name}" for name in METADATA_COLUMNS]
     return {kind: wanted[kind] for kind in columns if kind in wanted}
 
@@ -146,7 +148,7 @@ def test_problems_are_listed_and_repaired_from_the_source_or_by_deletion(
     no_ingest = {"written by no ingest": [f"{by_hand} (ingest_id null)"]}
     assert rewritten.examples == {**wrong, "missing image": missing, **mutated, **no_ingest}
     assert rewritten.sequence == 2
-    assert rewritten.summary() == "18 problems were repaired; remaining: 1 x written by no ingest"
+    assert rewritten.summary() == "19 problems were repaired; remaining: 1 x written by no ingest"
     assert "    to remove such an image: delete.py --id\n" in str(rewritten)
     for table in rows:
         control.execute(f"DELETE FROM {keyspace}.{table} WHERE id = ?", (by_hand,))

@@ -47,7 +47,8 @@ def written(label_type: str = "int", **changed: Any) -> ImageRow:
 
 def stored(row: ImageRow, **changed: Any) -> Stored:
     """The rows as the tables hold them."""
-    return Stored(has_metadata=True, ingest_id=INGEST, length=len(DATA), digest=HASH, row=row)._replace(**changed)
+    there = Stored(has_metadata=True, ingest_id=INGEST, length=len(DATA), digest=HASH, checksum=row.xxhash64, row=row)
+    return there._replace(**changed)
 
 
 EXPECTED = Expected(written(), None, None, False)
@@ -128,6 +129,15 @@ def test_classes_by_number_and_unknown_classes_are_checked() -> None:
     assert [kind for kind, _ in found(stored(written()), corrected)] == ["wrong or_label"]
 
 
+def test_a_checksum_that_is_not_that_of_the_stored_image_and_mask_is_named() -> None:
+    right = written()
+    wrong = ("wrong xxhash64", f"xxhash64 of ks.metadata: expected {right.xxhash64}, found 7")
+    damaged = stored(written(xxhash64=7), checksum=right.xxhash64)
+    assert found(damaged, EXPECTED) == found(damaged, None, NO_SOURCE) == [wrong]
+    assert found(stored(written(xxhash64=None)), EXPECTED) == []  # as earlier versions wrote it
+    assert found(stored(written(xxhash64=7), checksum=None), EXPECTED) == []  # without hash checks
+
+
 def test_of_image_metadata_and_source_the_one_that_differs_is_named() -> None:
     other, digest = b"other bytes", hashlib.sha256(b"other bytes").digest()
     damaged = stored(written(), length=len(other), digest=digest)
@@ -170,8 +180,8 @@ def test_rows_that_the_source_does_not_have_are_told_apart() -> None:
     assert found(None, EXPECTED._replace(is_excused=True)) == []
     assert found(None, rejected) == []
     nothing = ImageRow(*[None] * len(ImageRow._fields))
-    assert found(Stored(False, None, 1, None, nothing), None) == [("blob without metadata", None)]
+    assert found(Stored(False, None, 1, None, None, nothing), None) == [("blob without metadata", None)]
 
 
 def test_every_column_of_the_metadata_is_compared() -> None:
-    assert {*OTHERS, "labels"} == set(METADATA_COLUMNS)
+    assert {*OTHERS, "labels", "xxhash64"} == set(METADATA_COLUMNS)  # the last one with the stored bytes
