@@ -50,6 +50,7 @@ DALI, torch and the Cassandra driver are imported when they are first used. Erro
     ├── UnreachableError                Cassandra, or a store, does not answer
     ├── MissingImageError               an image of a split, or its metadata, is missing, or too many are
     │   └── DeletedImageError           an image of a split was deleted on purpose
+    ├── ChangedImageError               an image has other bytes than when its split was made
     ├── ShardError                      a shard is missing, damaged or does not match its manifest
     ├── DecodeError                     an image or a file of a sample cannot be decoded
     ├── DeliveryError                   an epoch has more or fewer samples than it should, or workers disagree on it
@@ -65,6 +66,7 @@ from loader.cassandra.access import Access
 from loader.cassandra.cluster import Cluster
 from loader.errors import (
     AccessError,
+    ChangedImageError,
     ClosedError,
     DecodeError,
     DeletedImageError,
@@ -102,6 +104,7 @@ __all__ = [
     "AccessError",
     "Batch",
     "CassandraSource",
+    "ChangedImageError",
     "ClassificationIterator",
     "ClosedError",
     "Cluster",

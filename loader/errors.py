@@ -48,6 +48,10 @@ class DeletedImageError(MissingImageError):
     """An image of the split was deleted from its tables on purpose (``jobs/delete.py``, ``ingest.py --prune``)."""
 
 
+class ChangedImageError(LoaderError):
+    """An image has other bytes than when its split was made: it was replaced since, or is damaged."""
+
+
 class ShardError(LoaderError):
     """A shard is missing, truncated or does not match its manifest, or cannot be written."""
 

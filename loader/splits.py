@@ -70,6 +70,24 @@ class Split:
         return self.rows.labels if self.label_type == "int" else None
 
     @property
+    def checksums(self) -> NDArray[np.int64] | None:
+        """Checksums of the images by position, int64 ``(n,)``, read-only; 0 where none is known.
+
+        The checksum is Spark's ``xxhash64`` of the bytes, and of those of the mask or array, when the split was made.
+        None if the split has none: splits of earlier versions, of tables that an earlier version wrote, split
+        dictionaries, and row lists that are read from another table.
+
+        Raises:
+            SplitError: The files of the split have changed, or the cache cannot be written.
+        """
+        if self.recorded_table:
+            return None
+        try:
+            return self.opened.checksums(self.index, cache=self.cache)
+        except FormatsError as error:
+            raise SplitError(str(error)) from error
+
+    @property
     def num_classes(self) -> int:
         """One more than the highest class number."""
         return self.opened.manifest.num_classes

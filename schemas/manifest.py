@@ -39,6 +39,8 @@ class SplitPart:
     counts: Mapping[int, int]
     fingerprint: Digest  # 64 hexadecimal digits that identify the rows and their order
     files: tuple[SplitFile, ...]
+    checksums: Digest | None = None  # the fingerprint of the rows' checksums; None if the files have none
+    without_checksum: Count = 0  # the images whose checksum is not known
 
 
 @dataclass(frozen=True, slots=True)

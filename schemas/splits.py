@@ -1,7 +1,8 @@
 """The schema of split files, for Arrow and for Spark.
 
 ``id``: the 16 big-endian bytes of the UUID (Spark writes no fixed-length type, so readers check the length).
-``label``: the class number. ``position``: the row's position, 0..n-1, in the random order of its split.
+``label``: the class number. ``position``: the row's position, 0..n-1, in the random order of its split. ``xxhash64``:
+the checksum of the image, 0 if the metadata table has none of it; only if the table has the column.
 """
 
 import pyarrow as pa
@@ -16,7 +17,6 @@ ARROW_SCHEMA = pa.schema(
     ]
 )
 
-SPARK_SCHEMA = "id BINARY NOT NULL, label INT NOT NULL, position BIGINT NOT NULL, split INT NOT NULL"
-
-# The schema of splits without positions: readers compute the order.
-UNPLACED_SCHEMA = "id BINARY NOT NULL, label INT NOT NULL, split INT NOT NULL"
+# The columns of split files, in their order, with their types in Spark SQL. Splits without positions lack ``position``:
+# readers compute the order.
+SPARK_TYPES = {"id": "BINARY", "label": "INT", "position": "BIGINT", "xxhash64": "BIGINT", "split": "INT"}

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from uuid import UUID
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -25,6 +26,9 @@ from etl.splits.positions import seeded_order
 from etl.tables.class_numbers import class_names
 from etl.tables.earlier import EarlierMetadata
 from etl.tables.metadata_table import MetadataTable
+from formats.checksums import COLUMN as CHECKSUM
+from formats.checksums import UNKNOWN
+from formats.sizes import counted
 from schemas import Columns, SchemaError, TableName
 from schemas.tables import LabelType
 
@@ -86,6 +90,7 @@ def _of_source(
     labels = small_table(spark, {"or_label": [*numbers], "label": [*numbers.values()]}, "or_label STRING, label INT")
 
     def numbered(frame: DataFrame) -> DataFrame:
+        frame = frame.withColumn(CHECKSUM, F.lit(None).cast("long"))  # of bytes in a table, which can be recoded ones
         if not numbers:
             return frame.withColumn("label", F.lit(None).cast("int"))
         return frame.join(F.broadcast(labels), on="or_label", how="left")
@@ -166,7 +171,7 @@ def _chosen(spark: SparkSession, images: Images, split: ChosenSplit, *, keep: Ke
 
     def ordered(frame: DataFrame) -> DataFrame:
         joined = frame.join(chosen, on="id", how="inner").withColumn("order", position_order(rows))
-        return _selected(joined.withColumn("label", F.col("split_label")) if manifest.label_type == "int" else joined)
+        return joined.withColumn("label", F.col("split_label")) if manifest.label_type == "int" else joined
 
     bare = keep(ordered(images.bare))
     if (found := bare.count()) != rows:
@@ -174,17 +179,30 @@ def _chosen(spark: SparkSession, images: Images, split: ChosenSplit, *, keep: Ke
             f"Wanted the {rows:,} images of {split.address} in {images.source}. Found: {found:,} of them. "
             "Was the split made from these images, and from this --dataset?"
         )
+    _check_bytes(bare, split=split)
     names = manifest.class_names
     if not names and manifest.label_type == "int":  # a dictionary, whose numbers may differ
         named = bare.where("or_label IS NOT NULL").groupBy("label").agg(F.min("or_label").alias("name"))
         names = {row.label: row.name for row in named.collect()}
     return replace(
         images,
-        samples=ordered(images.samples) if images.has_data else bare,
-        bare=bare,
+        samples=_selected(ordered(images.samples) if images.has_data else bare),
+        bare=_selected(bare),
         class_names=names or (images.class_names if images.pictures is not None else {}),
         fingerprint=split.fingerprint,
     )
+
+
+def _check_bytes(bare: DataFrame, *, split: ChosenSplit) -> None:
+    """Raise `TableError` if images have other bytes than when the split was made."""
+    is_known = F.col("split_checksum") != UNKNOWN
+    changed = bare.where(is_known & (F.col("split_checksum") != F.col(CHECKSUM)))
+    if count := changed.count():
+        first = UUID(bytes=bytes(changed.select("id").take(1)[0]["id"]))
+        raise TableError(
+            f"Wanted the images of {split.address} with the bytes that they had when it was made. Found: "
+            f"{counted(count, 'image')} with others, replaced since; the first is {first}. Make the split again."
+        )
 
 
 def _selected(frame: DataFrame) -> DataFrame:

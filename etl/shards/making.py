@@ -79,7 +79,7 @@ def _with_pictures(
 
 
 def _made(row: Listed, reader: Reader, *, preparation: Preparation, compress: Compression) -> tuple[Any, ...]:
-    order, label, entry = row
+    order, label, _, entry = row
     ids = (order, label, entry.id, entry.or_split, entry.path)
     # A rejected image leaves the space that its listing says, as it does if images are read while they are packed.
     room = 0 if entry.reason or preparation.recode.changes or compress != "none" else listed_size(entry, label=label)

@@ -14,6 +14,7 @@ from etl.shards.samples import Sample, metadata_text
 from etl.sources.companions import read_array
 from etl.sources.entries import Entry
 from etl.sources.reading import Reader
+from formats.checksums import UNKNOWN, checksum
 from formats.read_ahead import ahead
 from schemas import Columns, TableName
 from schemas.tables import LabelType
@@ -26,10 +27,11 @@ _TOGETHER = 64  # the number of images that are requested from a table at a time
 
 
 class Listed(NamedTuple):
-    """A row of `etl.shards.rows.SAMPLES`: an image with its order and its class number."""
+    """A row of `etl.shards.rows.SAMPLES`: an image with its order, class number and checksum."""
 
     order: int
     label: int | None
+    checksum: int | None
     entry: Entry
 
 
@@ -107,6 +109,8 @@ def fetched(
                 for row, one in zip(batch, found, strict=True):
                     if one is None or one[0] is None:
                         yield row, RejectedError("missing", f"no picture in {pictures.table}")
+                    elif row.checksum not in (None, UNKNOWN, checksum(*one)):
+                        yield row, RejectedError("damaged", f"{pictures.table} has other bytes than the metadata")
                     else:
                         yield row, (one[0], one[1] if len(one) > 1 else None)
         finally:

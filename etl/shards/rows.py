@@ -10,8 +10,10 @@ from etl.pictures.images import RejectedError
 from etl.shards.reading import Listed, Packed
 from etl.shards.samples import Sample
 from etl.sources.entries import ENTRIES, Entry
+from formats.checksums import COLUMN as CHECKSUM
 
-SAMPLES = f"order BIGINT, label INT, {ENTRIES}"  # an image to pack: its order, its class number, and its entry
+# An image to pack: its order, its class number, its checksum if it is read from a table that has it, and its entry.
+SAMPLES = f"order BIGINT, label INT, {CHECKSUM} BIGINT, {ENTRIES}"
 # A sample with its files. One with a ``reason`` was rejected and has no files.
 MADE = (
     "order BIGINT, label INT, id BINARY, or_split BINARY, path BINARY, size BIGINT, extension STRING, data BINARY, "
@@ -22,7 +24,7 @@ ARROW_MADE = arrow_schema(MADE)
 
 def listed_rows(batch: pa.RecordBatch) -> list[Listed]:
     """Rows of `SAMPLES`, possibly with ``data`` at the end."""
-    return [Listed(order, label, Entry(*rest)) for order, label, *rest in rows_of([batch])]
+    return [Listed(order, label, checksum, Entry(*rest)) for order, label, checksum, *rest in rows_of([batch])]
 
 
 def sharded(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
@@ -35,7 +37,7 @@ def sharded(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
 def packed_row(row: Sequence[Any]) -> Packed:
     """A row of `MADE`."""
     order, label, id, or_split, path, _, extension, data, metadata, kind, companion, reason = row
-    listed = Listed(order, label, Entry(id, or_split, path, None, None, b"", None, 0, reason=reason))
+    listed = Listed(order, label, None, Entry(id, or_split, path, None, None, b"", None, 0, reason=reason))
     if reason is not None:
         return listed, RejectedError(reason)
     return listed, Sample(extension, data, label, metadata, kind, companion)

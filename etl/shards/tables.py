@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -15,6 +16,8 @@ from etl.frames import from_pandas
 from etl.tables.earlier import THEN, EarlierMetadata
 from etl.tables.metadata_table import MetadataTable
 from formats import SplitRows, open_split
+from formats.checksums import COLUMN as CHECKSUM
+from formats.checksums import UNKNOWN
 from schemas import SplitManifest, TableName
 from schemas.tables import LabelType
 
@@ -26,6 +29,7 @@ class ChosenSplit:
     """A split to pack, with its rows."""
 
     rows: SplitRows
+    checksums: NDArray[np.int64] | None
     manifest: SplitManifest
     data_table: TableName
     metadata_table: TableName
@@ -44,27 +48,30 @@ class ChosenSplit:
         if rows.labels is None:
             raise TableError(f"Wanted a split dictionary with labels at {address}. Found: one without")
         data, metadata = TableName.parse(manifest.data_table), TableName.parse(manifest.metadata_table)
-        return cls(rows, manifest, data, metadata, split.part(index).fingerprint, split.address)
+        checksums = split.checksums(index)
+        return cls(rows, checksums, manifest, data, metadata, split.part(index).fingerprint, split.address)
 
     def frame(self, spark: SparkSession) -> DataFrame:
-        """``id, split_label, position``."""
+        """``id, split_label, split_checksum, position``."""
         ids = np.ascontiguousarray(self.rows.ids).view("V16").ravel().tolist()
-        rows = pd.DataFrame({"id": ids, "split_label": self.rows.labels, "position": np.arange(len(ids))})
-        return from_pandas(spark, rows, "id BINARY, split_label INT, position BIGINT")
+        checksums = np.full(len(ids), UNKNOWN) if self.checksums is None else self.checksums
+        columns = {"split_label": self.rows.labels, "split_checksum": checksums, "position": np.arange(len(ids))}
+        schema = "id BINARY, split_label INT, split_checksum BIGINT, position BIGINT"
+        return from_pandas(spark, pd.DataFrame({"id": ids, **columns}), schema)
 
 
 def table_entries(
     table: MetadataTable, *, data: TableName, kind: LabelType, earlier: EarlierMetadata | None
 ) -> DataFrame:
-    """The images of a metadata table with the columns of `ENTRIES`, and ``label``. Their bytes are read by id. With
-    ``earlier``, they are those of an earlier run, with the column ``then``. Raises `TableError` for a table without
-    sizes; tables of an ingest have sizes.
+    """The images of a metadata table with the columns of `ENTRIES`, ``label`` and the checksum. Their bytes are read by
+    id. With ``earlier``, they are those of an earlier run, with the column ``then``. Raises `TableError` for a table
+    without sizes; tables of an ingest have sizes.
     """
     columns = table.columns
     needed = [columns.id, "bytes", *([columns.label] if kind == "int" else [])]
     check_columns(table.control, table.name, columns=needed)
     more = [name for name in _TEXT if name in table.fields]
-    read = [*needed, *more]
+    read = [*needed, *more, *([CHECKSUM] if table.has_checksums(data) else [])]
     read += [name for name in (earlier.needed if earlier else []) if name not in read]
     rows = read_table(table.spark, table.name, columns=read)
     if earlier is not None:
@@ -85,5 +92,6 @@ def table_entries(
         null.cast("long").alias("label_bytes"),
         null.cast("string").alias("reason"),
         (F.col(columns.label) if kind == "int" else null).cast("int").alias("label"),
+        (F.col(CHECKSUM) if CHECKSUM in read else null).cast("long").alias(CHECKSUM),
         *([THEN] if earlier and earlier.states else []),
     )

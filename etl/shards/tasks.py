@@ -63,7 +63,7 @@ class ShardOrder:
 def measure(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Run the task: it takes rows of `SAMPLES` and yields rows of `MEASURES`. Entries with a reason have size 0."""
     for batch in batches:
-        rows = [(order, *measured(entry, label=label)) for order, label, entry in listed_rows(batch)]
+        rows = [(order, *measured(entry, label=label)) for order, label, _, entry in listed_rows(batch)]
         yield batch_of(rows, arrow_schema(MEASURES))
 
 
@@ -83,7 +83,7 @@ def _packed(rows: Iterator[list[Any]], order: ShardOrder) -> Generator[Packed, N
     if order.is_made:
         yield from map(packed_row, rows)
         return
-    listed = (Listed(order, label, Entry(*entry)) for order, label, *entry in rows)
+    listed = (Listed(order, label, checksum, Entry(*entry)) for order, label, checksum, *entry in rows)
     if order.pictures is not None:
         yield from from_table(listed, pictures=order.pictures, check=order.check)
     else:

@@ -39,6 +39,7 @@ from etl.tables.earlier import THEN, EarlierMetadata
 from etl.tables.metadata_table import MetadataTable
 from etl.tables.runs import expiring, unfinished
 from etl.writing.publication import Kind, Publication
+from formats import checksums
 from formats.origin import created
 from formats.splits.fingerprint import rows_fingerprint
 from formats.stores.storage import Storage
@@ -54,6 +55,7 @@ CLASS_NAME = "or_label"  # the column with the class names if the tables have no
 _SIMPLE = re.compile(
     r"ascii|bigint|blob|boolean|date|double|float|int|smallint|text|timestamp|tinyint|uuid|varchar|varint"
 )
+CHECKSUM = ours("checksum")  # the column with the checksums of images, if the table has those of this data table
 EXPIRES = ours("expires")  # the column with the time at which an image expires, if images of the table do
 _EXPIRY = ("ingested_at", "ingest_id")
 _OF_THE_INGEST = (*_EXPIRY, "since")  # they differ between ingests of the same images
@@ -272,6 +274,8 @@ class _Tables:
             read += [name for name in ("ingest_id", "since") if name in table.fields]
         read += [*sorted(metadata_columns(self.views)), *(earlier.needed if earlier else [])]
         read += _EXPIRY if ttls else ()
+        has_checksums = table.has_checksums(self.data)
+        read += [checksums.COLUMN] if has_checksums else []
         of_table = read_table(table.spark, table.name, columns=list(dict.fromkeys(read)))
         if earlier is not None:
             of_table = earlier.rows(of_table)
@@ -293,6 +297,7 @@ class _Tables:
             ),
             *self.fields,
             *([expires_at(ttls)] if ttls else []),
+            *([F.col(checksums.COLUMN).alias(CHECKSUM)] if has_checksums else []),
             *(f"`{LACKS} {number}`" for number in range(len(self.views))),
             *([THEN] if earlier and earlier.states else []),
             *([REPLACED] if relabelled else []),

@@ -16,10 +16,11 @@ from etl.splits.plan import SplitPlan
 from etl.splits.positions import added_up
 from etl.writing.publication import Kind, Publication, remove_attempt
 from formats import croissant
+from formats.checksums import COLUMN as CHECKSUM
 from formats.origin import code_version, created
 from formats.splits.dictionary import fingerprint_of, read_dictionary, write_dictionary
 from formats.splits.features import FOLDER as FEATURES
-from formats.splits.fingerprint import split_fingerprint
+from formats.splits.fingerprint import checksums_fingerprint, split_fingerprint
 from formats.splits.folder import read_manifest
 from formats.splits.opened import is_dictionary
 from formats.splits.opening import open_split
@@ -27,7 +28,7 @@ from formats.stores.storage import Storage
 from schemas import FormatVersionError, SchemaError, SplitFile, SplitManifest, SplitPart
 from schemas.manifest import NAMES as MANIFESTS
 from schemas.manifest import StoredFeature, StoredGroups
-from schemas.splits import SPARK_SCHEMA, UNPLACED_SCHEMA
+from schemas.splits import SPARK_TYPES
 
 PAGE = "_report.html"
 # Ids and positions are all different, so a dictionary is useless. Version 2 writes positions as steps of one, which
@@ -37,6 +38,7 @@ _PARQUET = {
     "parquet.writer.version": "PARQUET_2_0",
     "parquet.enable.dictionary#id": "false",
     "parquet.enable.dictionary#position": "false",
+    f"parquet.enable.dictionary#{CHECKSUM}": "false",
     "parquet.block.size": str(8 << 20),
 }
 _GROUPS = "_groups"
@@ -97,13 +99,14 @@ class SplitOutput:
         """An address for Spark at which to write what belongs to the split, or is needed only to make it."""
         return self._folder.aside(name)
 
-    def write(self, spark: SparkSession, rows: DataFrame, *, has_position: bool) -> DataFrame:
-        """Write rows of ``split, id, label`` and ``position`` aside; the rows that the files have now. There is one
-        file per task and split. The rows of a task need not be sorted by split.
+    def write(self, spark: SparkSession, rows: DataFrame) -> DataFrame:
+        """Write rows of some columns of `SPARK_TYPES` aside; the rows that the files have now. There is one file per
+        task and split. The rows of a task need not be sorted by split.
         """
+        schema = [f"{name} {kind} NOT NULL" for name, kind in SPARK_TYPES.items() if name in rows.columns]
         writer = rows.write.partitionBy("split").options(**_PARQUET)
         writer.parquet(self.aside("rows"))
-        return spark.read.schema(SPARK_SCHEMA if has_position else UNPLACED_SCHEMA).parquet(self.aside("rows"))
+        return spark.read.schema(", ".join(schema)).parquet(self.aside("rows"))
 
     def write_groups(self, groups: DataFrame) -> dict[int, list[SplitFile]]:
         """Write the groups of each split, ``group, split``, aside; the files by split."""
@@ -227,13 +230,22 @@ def parts(
             raise EtlError(f"Wanted {rows} rows in the files of split {index}. Found: {in_files}.")
         if label_type != "int":
             labels = {label: row[index] for label, row in counts.items() if row[index]}
+        fingerprint = split_fingerprint(seed=plan.seed, index=index, rows=rows, sums=added_up(of_split[index]))
+        checked = [row for row in of_split[index] if "checksums" in row]
+        unchecked = sum(int(row["unchecked"]) for row in checked)
+        checksums = None
+        if unchecked < rows and checked:  # a table of an earlier version may have the column, and no value in it
+            sums = added_up(row["checksums"] for row in checked)
+            checksums = checksums_fingerprint(split=fingerprint, rows=rows, sums=sums)
         found.append(
             SplitPart(
                 index=index,
                 rows=rows,
                 counts=dict(sorted(labels.items())),
-                fingerprint=split_fingerprint(seed=plan.seed, index=index, rows=rows, sums=added_up(of_split[index])),
+                fingerprint=fingerprint,
                 files=tuple(sorted(files.get(index, []), key=lambda file: file.path)),
+                checksums=checksums,
+                without_checksum=unchecked,
             )
         )
     return tuple(found)

@@ -14,6 +14,8 @@ import numpy as np
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from formats.checksums import COLUMN as CHECKSUM
+from formats.checksums import UNKNOWN
 from formats.hashing import murmur3
 from formats.splits.fingerprint import SUM_SEEDS
 
@@ -87,27 +89,35 @@ def partition_keys(partitions: int) -> list[int]:
 def add_positions(
     assigned: DataFrame, /, *, chunks: Chunks, starts: Sequence[int], keys: Sequence[int], seed: int
 ) -> DataFrame:
-    """Add the rank 0..n-1 in the order of the split: ``split, id, label, position``; one sorted partition per chunk.
+    """Add the rank 0..n-1 in the order of the split: ``split, id, label, position`` and the other columns of the rows;
+    one sorted partition per chunk.
     ``starts`` has the number of rows of its split before each chunk, ``keys`` the `partition_keys` for all chunks.
     """
     row_in_chunk = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << _ROW_BITS) - 1))
     position = _at(F.col("chunk"), starts).cast("long") + row_in_chunk
+    others = [name for name in assigned.columns if name not in ("id", "label", "split")]
     return (
         assigned.withColumn("order", seeded_order(seed))
-        .select("id", "label", "order", chunks.column(order=F.col("order")).alias("chunk"))
+        .select("id", "label", *others, "order", chunks.column(order=F.col("order")).alias("chunk"))
         .repartition(len(keys), _at(F.col("chunk"), keys))
         .sortWithinPartitions("order", "id")
-        .select(_at(F.col("chunk"), chunks.splits).alias("split"), "id", "label", position.alias("position"))
+        .select(_at(F.col("chunk"), chunks.splits).alias("split"), "id", "label", position.alias("position"), *others)
     )
 
 
 def summarise(written: DataFrame, /) -> DataFrame:
-    """Sum up each split by class: ``split, label, rows``, positions, and the sums of the fingerprint."""
+    """Sum up each split by class: ``split, label, rows``, positions, and the sums of the fingerprint; if there are
+    checksums, ``checksums`` with the sums of their fingerprint, and ``unchecked``, the rows without one.
+    """
     position = F.col("position") if "position" in written.columns else F.lit(-1).cast("long")
     positioned = written.withColumn("position", position)
     positions = [function("position").alias(f"{name}_position") for name, function in (("max", F.max), ("sum", F.sum))]
+    of_checksums = []
+    if CHECKSUM in written.columns:
+        sums = F.struct(*fingerprint_sums("id", CHECKSUM)).alias("checksums")
+        of_checksums = [sums, F.count_if(F.col(CHECKSUM) == UNKNOWN).alias("unchecked")]
     return positioned.groupBy("split", "label").agg(
-        F.count("*").alias("rows"), *positions, *fingerprint_sums("id", "label", "position")
+        F.count("*").alias("rows"), *positions, *fingerprint_sums("id", "label", "position"), *of_checksums
     )
 
 

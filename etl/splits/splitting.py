@@ -23,7 +23,7 @@ from etl.splits.dealing.shares import Shares, Stratum, check_sizes, share
 from etl.splits.dealing.steps import order_rows
 from etl.splits.dealing.survey import survey
 from etl.splits.leaks import WATCHED, count_leaks
-from etl.splits.metadata import Metadata, count_replaced, first_expiry
+from etl.splits.metadata import CHECKSUM, Metadata, count_replaced, first_expiry
 from etl.splits.metadata_reading import check_sample, checked, open_metadata
 from etl.splits.output import SplitOutput, check_parts, parts
 from etl.splits.page.document import render
@@ -40,6 +40,7 @@ from etl.splits.taking_part import (
     open_folder,
     strata_columns,
 )
+from formats.checksums import COLUMN, UNKNOWN
 from formats.sizes import counted
 from formats.splits.dictionary import MAX_ROWS
 from formats.splits.features import FOLDER as FEATURES
@@ -84,10 +85,12 @@ def run(spark: SparkSession, *, plan: SplitPlan) -> SplitReport:
         leaks = _leaks(dealt.rows) if plan.has_leak_check else {}
         if plan.folds:
             dealt = as_folds(dealt)
-        rows = dealt.rows.select("id", "label", "split")
+        checksums = [F.coalesce(CHECKSUM, F.lit(UNKNOWN).cast("long")).alias(COLUMN)]
+        has_checksums = CHECKSUM in dealt.rows.columns
+        rows = dealt.rows.select("id", "label", "split", *(checksums if has_checksums else []))
         with files_side_by_side(spark, len(dealt.sizes)):
             ordered = order_rows(rows, sizes=dealt.sizes, seed=plan.seed) if plan.has_position else rows
-            written = output.write(spark, ordered, has_position=plan.has_position)
+            written = output.write(spark, ordered)
             summary = fetched(written.transform(summarise)).to_dict("records")
         found = parts(
             summary,
@@ -184,7 +187,7 @@ def share_out(
     rows, shares, by = _shares(spark, metadata, plan=plan, ratios=ratios, stack=stack)
     images = sum(stratum.images for stratum in shares.strata)
     log.info("%s images in %s strata", f"{images:,}", f"{len(shares.strata):,}")
-    keep = [name for name in rows.columns if name in (*WATCHED.values(), "group")]
+    keep = [name for name in rows.columns if name in (*WATCHED.values(), CHECKSUM, "group")]
     dealing = replace(plan, seed=dealing_seed(plan))
     if plan.group_column:
         dealt = deal_groups(spark, rows, shares, by=by, plan=dealing, keep=keep, stack=stack)

@@ -13,7 +13,7 @@ from etl.frames import small_table
 from etl.splits.candidates import is_pinned, label_set, leave_out, name_numbers, stay, stay_together, take_part
 from etl.splits.conditions import meeting
 from etl.splits.leaks import WATCHED
-from etl.splits.metadata import Metadata
+from etl.splits.metadata import CHECKSUM, Metadata
 from etl.splits.plan import LABELS, SplitPlan, SplitRef
 from formats import OpenSplit, is_dictionary, open_split
 from schemas.manifest import StoredGroups
@@ -58,6 +58,7 @@ def candidates(spark: SparkSession, metadata: Metadata, *, plan: SplitPlan, by: 
         kind = rows.schema[plan.top.column].dataType.simpleString()
         raise TableError(f"Wanted a column of numbers for --top. Found: {plan.top.column}, of type {kind}.")
     watched = [name for name in WATCHED.values() if plan.has_leak_check and name in rows.columns]
+    watched += [CHECKSUM] if CHECKSUM in rows.columns else []
     part = rows.transform(
         take_part,
         top=plan.top,

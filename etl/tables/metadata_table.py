@@ -15,6 +15,7 @@ from etl.frames import small_table
 from etl.tables.runs import STARTED, RecordedRun, recorded_runs, sequences_by_ingest
 from etl.tables.states import is_deleted, last_removals
 from etl.tables.table_records import TableRecord, record_of
+from formats.checksums import COLUMN as CHECKSUM
 from formats.sizes import counted
 from schemas import Columns, IdentifierError, TableName
 from schemas.tables import DELETED, LabelType, create_history, defined_columns, history_of
@@ -91,6 +92,11 @@ class MetadataTable:
     def label_type(self, data: TableName) -> LabelType:
         """The type of the labels that a data table has, from the columns of both tables."""
         return label_type_of((self.control.columns(data) or {}).get(self.columns.label), self.fields)
+
+    def has_checksums(self, data: TableName) -> bool:
+        """Whether it has the checksums of the images in a data table, because both are one pair."""
+        is_pair = self.record is not None and self.record.data_table == data
+        return is_pair and self.fields.get(CHECKSUM) == "bigint"
 
     @property
     def newest(self) -> int | None:

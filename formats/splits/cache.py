@@ -6,6 +6,7 @@
       FINGERPRINT/ids          uint8 (n, 16), by position
       FINGERPRINT/labels       int32 (n,), by position
       FINGERPRINT/values       of a feature instead of a split: its values by position
+      FINGERPRINT/xxhash64     of the checksums of a split: int64 (n,), by position
       FINGERPRINT.lock         held by the one process of a host that builds
       FINGERPRINT.HOST.PID/    incomplete; what a killed builder left is removed by the next one
 

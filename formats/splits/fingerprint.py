@@ -37,6 +37,11 @@ def split_fingerprint(*, seed: int, index: int, rows: int, sums: Sequence[int]) 
     return digest_of("split", FORMAT, seed, index, rows, sums=sums)
 
 
+def checksums_fingerprint(*, split: str, rows: int, sums: Sequence[int]) -> str:
+    """The fingerprint of the checksums of a split with this fingerprint, from `row_sums` of ids and checksums."""
+    return digest_of("checksums", FORMAT, split, rows, sums=sums)
+
+
 def rows_fingerprint(*, rows: int, sums: Sequence[int]) -> str:
     """The fingerprint of a metadata cache: of its rows' ids and labels, in any order."""
     return digest_of("rows", FORMAT, rows, sums=sums)

@@ -5,7 +5,7 @@
     splits/imagenette/
       _manifest.json              the file that readers trust, written last
       _report.html                the report, for people
-      split=0/part-*.parquet      id, label, position
+      split=0/part-*.parquet      id, label, position, xxhash64
       split=1/part-*.parquet
       _features/                  values of features by position; see formats.splits.features
       _groups/                    the groups of the images of each split
@@ -17,14 +17,16 @@ because a run that replaced it was killed, ``_manifest.json`` counts.
 import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from formats import checksums
 from formats.errors import DamagedError, NotASplitError
-from formats.splits.cache import cached_rows
+from formats.splits.cache import Arrays, Layout, cached_arrays, cached_rows
 from formats.splits.columns import THREADS, ColumnFiles, Kinds
-from formats.splits.fingerprint import row_sums, split_fingerprint
+from formats.splits.fingerprint import checksums_fingerprint, row_sums, split_fingerprint
 from formats.splits.opened import OpenSplit, SplitRows
 from formats.splits.seeded_order import SeededOrder
 from formats.stores.storage import Storage
@@ -48,6 +50,16 @@ class FolderRows:
         """The rows of one split, from the cache."""
         return cached_rows(cache, fingerprint=part.fingerprint, rows=part.rows, fill=partial(self._fill, part))
 
+    def checksums(self, part: SplitPart, *, cache: str | os.PathLike[str] | None) -> NDArray[np.int64] | None:
+        """The checksums of one split, from the cache."""
+        if part.checksums is None:
+            return None
+        layout: Layout = {checksums.COLUMN: ((part.rows,), np.int64)}
+        if not self._manifest.has_position:  # the order follows from the ids, which then take part in the sorting
+            layout = {**layout, "ids": ((part.rows, ID_BYTES), np.uint8)}
+        fill = partial(self._fill_checksums, part)
+        return cached_arrays(cache, fingerprint=part.checksums, layout=layout, fill=fill)[checksums.COLUMN]
+
     def find(self, part: SplitPart, image_id: bytes) -> tuple[int | None, int | None] | None:
         """The label and position of an image in the files of one split."""
         wanted = np.frombuffer(image_id, dtype=np.uint64)
@@ -64,11 +76,7 @@ class FolderRows:
     def _fill(self, part: SplitPart, ids: NDArray[np.uint8], labels: NDArray[np.int32]) -> None:
         """Put the rows of a split at their positions, with memory for one batch of each file that is being read."""
         files = self._files(part)
-        order = None if self._manifest.has_position else SeededOrder(part.rows, seed=self._manifest.seed)
-        if order is not None:
-            files.put(_IDS, order.count)
-            if len(order) != part.rows:
-                raise files.damaged(f"{len(order)} rows")
+        order = self._order(part, files)
 
         def put(some_ids: NDArray[np.uint8], some: NDArray[np.int32], *placed: NDArray[np.int64]) -> tuple[int, int]:
             # The fingerprint has -1 for rows without a position.
@@ -83,9 +91,37 @@ class FolderRows:
         if rows != part.rows or found != part.fingerprint:
             raise files.damaged(f"{rows} rows of fingerprint {found}")
         if order is not None:
-            with ThreadPoolExecutor(THREADS) as pool:
-                for _ in pool.map(lambda piece: order.sort(ids[piece], labels[piece]), order.pieces()):
-                    pass
+            _sort(order, ids, labels)
+
+    def _fill_checksums(self, part: SplitPart, arrays: Arrays) -> None:
+        """Put the checksums of a split at the positions of their rows."""
+        files, found = self._files(part), arrays[checksums.COLUMN]
+        order = self._order(part, files)
+
+        def put(ids: NDArray[np.uint8], some: NDArray[np.int64], *placed: NDArray[np.int64]) -> tuple[int, int]:
+            places = placed[0] if order is None else order.places(ids)
+            files.check_places(places, part.rows)
+            found[places] = some
+            if order is not None:
+                arrays["ids"][places] = ids
+            return row_sums(ids, some)
+
+        kinds: Kinds = {**_IDS, checksums.COLUMN: (np.int64, ())}
+        rows, *sums = files.put(kinds if order is not None else {**kinds, "position": (np.int64, ())}, put)
+        if checksums_fingerprint(split=part.fingerprint, rows=rows, sums=sums) != part.checksums:
+            raise files.damaged(f"{rows} rows with other checksums")
+        if order is not None:
+            _sort(order, arrays["ids"], found)
+
+    def _order(self, part: SplitPart, files: ColumnFiles) -> SeededOrder | None:
+        """The order of a split without positions, with its rows counted."""
+        if self._manifest.has_position:
+            return None
+        order = SeededOrder(part.rows, seed=self._manifest.seed)
+        files.put(_IDS, order.count)
+        if len(order) != part.rows:
+            raise files.damaged(f"{len(order)} rows")
+        return order
 
     def _files(self, part: SplitPart) -> ColumnFiles:
         def damaged(found: str) -> DamagedError:
@@ -96,6 +132,13 @@ class FolderRows:
             )
 
         return ColumnFiles(self._storage, part.files, damaged)
+
+
+def _sort(order: SeededOrder, ids: NDArray[np.uint8], values: NDArray[Any]) -> None:
+    """Sort all rows, which are in their buckets already."""
+    with ThreadPoolExecutor(THREADS) as pool:
+        for _ in pool.map(lambda piece: order.sort(ids[piece], values[piece]), order.pieces()):
+            pass
 
 
 def read_folder(address: str | os.PathLike[str]) -> OpenSplit:

@@ -40,6 +40,10 @@ class Contents(Protocol):
         """The rows of one split, as `OpenSplit.rows`."""
         ...
 
+    def checksums(self, part: SplitPart, *, cache: str | os.PathLike[str] | None) -> NDArray[np.int64] | None:
+        """The checksums of one split, as `OpenSplit.checksums`."""
+        ...
+
     def find(self, part: SplitPart, image_id: bytes) -> tuple[int | None, int | None] | None:
         """The label and position of an image in one split, as `OpenSplit.find`."""
         ...
@@ -54,6 +58,9 @@ class HeldRows:
     def rows(self, part: SplitPart, *, cache: str | os.PathLike[str] | None) -> SplitRows:
         """The rows of one split."""
         return self.splits[part.index]
+
+    def checksums(self, part: SplitPart, *, cache: str | os.PathLike[str] | None) -> None:
+        """None: what these rows come from has no checksums."""
 
     def find(self, part: SplitPart, image_id: bytes) -> tuple[int | None, int | None] | None:
         """The label and position of an image in one split."""
@@ -91,6 +98,12 @@ class OpenSplit:
         manifest disagree, and `StorageError`, also if the cache cannot be written.
         """
         return self.contents.rows(self.part(index), cache=cache)
+
+    def checksums(self, index: int, *, cache: str | os.PathLike[str] | None = None) -> NDArray[np.int64] | None:
+        """The checksums (`formats.checksums`) of the images of one split by position, int64 ``(n,)``, 0 where none is
+        known; None if the split has none. Cache and errors are those of `rows`.
+        """
+        return self.contents.checksums(self.part(index), cache=cache)
 
     def find(self, index: int, image_id: bytes) -> tuple[int | None, int | None] | None:
         """The label and position of an image, each None if it is not known; None if the image is not in the split. The

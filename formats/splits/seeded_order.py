@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 from threading import Lock
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,14 +53,14 @@ class SeededOrder:
         edges = np.cumsum(np.append(0, self._sizes)).tolist()
         return [slice(start, end) for start, end in pairwise(edges)]
 
-    def sort(self, ids: NDArray[np.uint8], labels: NDArray[np.int32], /) -> None:
-        """Sort one piece in place."""
+    def sort(self, ids: NDArray[np.uint8], values: NDArray[Any], /) -> None:
+        """Sort one piece in place: ids, and values of the same rows."""
         hashes = self._hashes(ids)
         order = np.argsort(hashes)
         if (hashes[order[1:]] == hashes[order[:-1]]).any():
             halves = np.ascontiguousarray(ids).view(">u8")
-            order = np.lexsort((labels, halves[:, 1], halves[:, 0], hashes))
-        ids[:], labels[:] = ids[order], labels[order]
+            order = np.lexsort((values, halves[:, 1], halves[:, 0], hashes))
+        ids[:], values[:] = ids[order], values[order]
 
     def _hashes(self, ids: NDArray[np.uint8]) -> NDArray[np.int64]:
         return xxhash64([ids], seed=self._seed)

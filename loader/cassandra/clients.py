@@ -11,14 +11,18 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from loader.cassandra.cluster import QUORUMS, ClientName, Cluster
+import numpy as np
+from numpy.typing import NDArray
+
+from formats.checksums import UNKNOWN, checksum
+from loader.cassandra.cluster import QUORUMS, ClientName, Cluster, Consistency
 from loader.cassandra.diagnosis import diagnosis
 from loader.cassandra.fetch_acsylla import AcsyllaClient
 from loader.cassandra.fetch_driver import DriverClient
 from loader.cassandra.probe import connections_for, round_trip
 from loader.cassandra.target import CONNECT_SECONDS, Kind, Target
 from loader.errors import LoaderError, MissingExtraError, TableError, UnreachableError
-from loader.prefetch.fetcher import Row
+from loader.prefetch.fetcher import Label, Row
 from loader.splits import Split
 from schemas import TableName
 
@@ -41,21 +45,38 @@ _LABELS: dict[str, Kind | None] = {"int": "int", "blob": "blob", "multi": "blob"
 def readers_of(
     split: Split, cluster: Cluster, *, metadata: tuple[str, ...] = (), has_images: bool = True
 ) -> "Callable[[], TableReader]":
-    """A function that makes a reader of a split's tables, one for each process."""
-    return partial(TableReader, target_of(split, cluster, metadata=metadata), has_images=has_images)
+    """A function that makes a reader of a split's tables, one for each process. Raises `SplitError`."""
+    if has_images:
+        _checksums(split, cluster)  # an error of them is one of this call, not of the first image
+    return partial(_reader, split, cluster, metadata=metadata, has_images=has_images)
+
+
+def _reader(split: Split, cluster: Cluster, *, metadata: tuple[str, ...], has_images: bool) -> "TableReader":
+    # Checksums are mapped into memory by each process, so what is sent to workers does not contain them.
+    checksums = _checksums(split, cluster) if has_images else None
+    return TableReader(target_of(split, cluster, metadata=metadata), checksums=checksums, has_images=has_images)
+
+
+def _checksums(split: Split, cluster: Cluster) -> NDArray[np.int64] | None:
+    return split.checksums if cluster.on_changed == "raise" else None
 
 
 def target_of(split: Split, cluster: Cluster, *, metadata: tuple[str, ...] = ()) -> Target:
     """What is read for a split, including labels if the split does not have them."""
     table = TableName.parse(split.data_table)
+    part = split.opened.part(split.index)
+    is_checked = cluster.on_changed == "raise" and part.checksums is not None and not split.recorded_table
+    usual: Consistency = "LOCAL_ONE" if is_checked and not part.without_checksum else "LOCAL_QUORUM"
     return Target(
         cluster=cluster,
+        consistency=cluster.consistency or usual,
         table=table,
         columns=split.columns,
         label=_LABELS[split.label_type] if split.labels is None else None,
-        metadata_table=TableName.parse(split.metadata_table) if metadata else table,
+        metadata_table=TableName.parse(split.metadata_table) if metadata or is_checked else table,
         metadata=metadata,
         origin=_origin(split),
+        split=f"split {split.index} of {split.address}",
     )
 
 
@@ -79,14 +100,14 @@ def _origin(split: Split) -> str:
 
 
 class TableReader:
-    """Reads a target, with as many connections to each node as its cluster says, or as the round trip needs. Without
-    images, it reads metadata alone.
+    """Reads a target, with as many connections to each node as its cluster says, or as the round trip needs. Images are
+    compared with ``checksums``, if there are any. Without images, it reads metadata alone.
     """
 
     most_in_flight = None
 
-    def __init__(self, target: Target, *, has_images: bool = True) -> None:
-        self._target, self._has_images = target, has_images
+    def __init__(self, target: Target, *, checksums: NDArray[np.int64] | None = None, has_images: bool = True) -> None:
+        self._target, self._checksums, self._has_images = target, checksums, has_images
         self._client = client_of(target)
         self._opening: asyncio.Task[None] | None = None
         self._select: Any = None
@@ -116,38 +137,63 @@ class TableReader:
         except LoaderError:
             raise
         except client.error as error:
-            found = await client.explained(error, f"Cassandra at {cluster.place}")
+            found = await client.explained(error, f"Cassandra at {cluster.place}", target.consistency)
             if not isinstance(found, TableError):
                 found = await diagnosis(cluster) or found
             raise found from error
 
-    async def read(self, one: bytes, /) -> Row:
+    async def read(self, one: bytes, position: int, /) -> Row:
         if not self._has_images:
             return b"", None, await self._metadata(one)
         if not self._target.metadata:
-            return *self._target.image(one, await self._row(self._select, one)), ()
+            return *await self._image(one, position), ()
         other = asyncio.ensure_future(self._metadata(one))
         try:
             # Of two errors, raise that of the image: it says whether the image was deleted.
-            found = self._target.image(one, await self._row(self._select, one))
+            found = await self._image(one, position)
             return *found, await other
         finally:
             if not other.cancel() and not other.cancelled():
                 other.exception()  # seen
 
-    async def _metadata(self, one: bytes) -> tuple[Any, ...]:
-        return self._target.values(one, await self._row(self._select_metadata, one))
+    async def _image(self, one: bytes, position: int) -> tuple[bytes, Label]:
+        """An image and its label, compared with the checksum."""
+        found = self._target.image(one, await self._row(self._select, one))
+        wanted = UNKNOWN if self._checksums is None else int(self._checksums[position])
+        if wanted == UNKNOWN or _checksum(found) == wanted:
+            return found
+        # The replica may have missed a write, or its bytes may be damaged.
+        again = self._target.image(one, await self._row(self._select, one, at_quorum=True))
+        if _checksum(again) == wanted:
+            return again
+        raise self._target.changed(one, _checksum(again), wanted=wanted, row=await self._recorded(one))
 
-    async def _row(self, select: Any, one: bytes) -> tuple[Any, ...] | None:
+    async def _recorded(self, one: bytes) -> tuple[Any, ...] | None:
+        """What the metadata has of an image with other bytes, `Target.select_recorded`; None if it cannot be read."""
         try:
-            row = await self._client.row(select, one)
+            select = await self._client.prepare(self._target.select_recorded)
+            return await self._client.row(select, one, at_quorum=True)
+        except self._client.error as error:  # it only explains another error
+            _log.info("the metadata of an image with other bytes cannot be read: %s", error)
+            return None
+
+    async def _metadata(self, one: bytes) -> tuple[Any, ...]:
+        # No checksum covers these values, so a quorum is asked for them unless the user has chosen otherwise.
+        at_quorum = self._target.cluster.consistency is None and self._target.consistency not in QUORUMS
+        return self._target.values(one, await self._row(self._select_metadata, one, at_quorum=at_quorum))
+
+    async def _row(self, select: Any, one: bytes, *, at_quorum: bool = False) -> tuple[Any, ...] | None:
+        try:
+            row = await self._client.row(select, one, at_quorum=at_quorum)
             is_absent = row is None or (select is self._select and row[0] is None)
-            if is_absent and self._target.cluster.consistency not in QUORUMS:
+            if is_absent and not at_quorum and self._target.consistency not in QUORUMS:
                 # Ask a quorum before a row counts as missing or deleted: the replicas that were asked may have missed
                 # its write.
+                at_quorum = True
                 row = await self._client.row(select, one, at_quorum=True)
         except self._client.error as error:
-            raise await self._client.explained(error, self.wanted(one)) from error
+            level = "LOCAL_QUORUM" if at_quorum else self._target.consistency
+            raise await self._client.explained(error, self.wanted(one), level) from error
         return row
 
     def wanted(self, one: bytes, /) -> str:
@@ -163,6 +209,11 @@ class TableReader:
             if not self._opening.cancelled():
                 self._opening.exception()  # seen
             await self._client.close()
+
+
+def _checksum(found: tuple[bytes, Label]) -> int:
+    image, label = found
+    return checksum(image, label if isinstance(label, bytes) else None)
 
 
 def client_of(target: Target) -> AcsyllaClient | DriverClient:

@@ -12,6 +12,7 @@ from loader.options import check_choice, check_int
 
 ClientName: TypeAlias = Literal["acsylla", "cassandra-driver"]
 Consistency: TypeAlias = Literal["LOCAL_QUORUM", "LOCAL_ONE", "ONE", "TWO", "THREE", "QUORUM", "ALL"]
+OnChanged: TypeAlias = Literal["raise", "accept"]
 # Levels that find every row that was written at a quorum.
 QUORUMS: tuple[Consistency, ...] = ("LOCAL_QUORUM", "QUORUM", "ALL")
 
@@ -29,7 +30,8 @@ class ClusterOptions(TypedDict, total=False):
     password: str | None
     access: Access | None
     datacenter: str | None
-    consistency: Consistency
+    consistency: Consistency | None
+    on_changed: OnChanged
     client: ClientName | None
     connections: int | None
 
@@ -48,9 +50,14 @@ class Cluster:
     which the security updates of your system do not replace. The driver uses Python's OpenSSL. So the default client is
     acsylla without TLS and cassandra-driver with TLS, or the other one if that is not installed.
 
-    LOCAL_QUORUM finds what the last ingest (also with ``--overwrite``) or repair wrote. LOCAL_ONE costs the servers
-    less, but a replica that missed a write returns old bytes. With one copy of each row both are the same. If the
-    writer is in another datacenter, use QUORUM.
+    A split has a checksum of each image, with which each read is compared. So one replica is asked (LOCAL_ONE), and a
+    quorum only if it has no image or other bytes. If these stay other bytes, because an ingest with ``--overwrite`` has
+    replaced the image since, or the bytes are damaged, reading raises `ChangedImageError`, unless ``on_changed`` is
+    "accept". A replica that missed a deletion can deliver the image until it is repaired; LOCAL_QUORUM does not.
+
+    Without checksums, LOCAL_QUORUM finds what the last ingest or repair wrote. LOCAL_ONE costs the servers less, but a
+    replica that missed a write returns old bytes. With one copy of each row both are the same. If the writer is in
+    another datacenter, use QUORUM.
 
     Args:
         hosts: Contact points: a name or address, or a list of them, without ports. By default the Cassandra that
@@ -61,7 +68,10 @@ class Cluster:
         access: Everything about access and TLS, instead of ``username`` and ``password``; with a bundle, instead of
             ``hosts``, too.
         datacenter: The datacenter to read from, by default that of the first contact point that answers.
-        consistency: How many replicas answer a read, in CQL's words.
+        consistency: How many replicas answer a read, in CQL's words. By default "LOCAL_ONE" for splits with checksums,
+            otherwise "LOCAL_QUORUM".
+        on_changed: "raise" if an image has other bytes than when the split was made, or "accept" to read the newest
+            bytes without a comparison.
         client: "acsylla" or "cassandra-driver".
         connections: Connections to each node; by default they follow from the measured round trip and rate.
 
@@ -74,7 +84,8 @@ class Cluster:
     port: int
     access: Access
     datacenter: str | None
-    consistency: Consistency
+    consistency: Consistency | None
+    on_changed: OnChanged
     client: ClientName | None
     connections: int | None
 
@@ -87,7 +98,8 @@ class Cluster:
         password: str | None = None,
         access: Access | None = None,
         datacenter: str | None = None,
-        consistency: Consistency = "LOCAL_QUORUM",
+        consistency: Consistency | None = None,
+        on_changed: OnChanged = "raise",
         client: ClientName | None = None,
         connections: int | None = None,
     ) -> None:
@@ -105,7 +117,9 @@ class Cluster:
         port = check_int("port", _PORT if port is None else port, 1, 65535)
         if datacenter is not None and not (isinstance(datacenter, str) and datacenter):
             raise OptionError(f"Wanted datacenter as a name. Found: {datacenter!r}")
-        check_choice("consistency", consistency, get_args(Consistency))
+        if consistency is not None:
+            check_choice("consistency", consistency, get_args(Consistency))
+        check_choice("on_changed", on_changed, get_args(OnChanged))
         if client is not None:
             check_choice("client", client, get_args(ClientName))
         if connections is not None:
@@ -116,6 +130,7 @@ class Cluster:
             access=access,
             datacenter=datacenter,
             consistency=consistency,
+            on_changed=on_changed,
             client=client,
             connections=connections,
         )

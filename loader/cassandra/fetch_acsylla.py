@@ -67,7 +67,7 @@ class AcsyllaClient:
             heartbeat_interval_sec=_HEARTBEAT_SECONDS,
             idle_timeout_sec=_SILENT_SECONDS,
             queue_size_io=_QUEUE,
-            consistency=getattr(self._acsylla.Consistency, cluster.consistency),
+            consistency=getattr(self._acsylla.Consistency, self._target.consistency),
             logging_callback=_pass_on,
             application_name="imagestrata.loader",
         )
@@ -100,21 +100,21 @@ class AcsyllaClient:
         result = await self._session.execute(statement)
         return {name: (cql_type, kind) for name, cql_type, kind in (row.as_tuple() for row in result.all())}
 
-    async def explained(self, error: Exception, wanted: str) -> LoaderError:
-        """The driver's error as one of ours. Raises `TableError` if the table is gone."""
+    async def explained(self, error: Exception, wanted: str, level: str) -> LoaderError:
+        """The driver's error of a read at a consistency level as ours. Raises `TableError` if the table is gone."""
         if isinstance(error, self._errors.CassErrorLibNoHostsAvailable) and self._session is not None:
             # Also raised if nodes are up and refuse to prepare the statement again, because the table is gone, or
             # because too few replicas are up.
             with suppress(self._errors.CassException):
                 self._target.check(await self.columns(self._target.table))
-                return self._target.too_few(wanted, str(error).strip())
+                return self._target.too_few(wanted, str(error).strip(), level)
         reason = str(error).strip() or type(error).__name__
         if isinstance(error, self._errors.CassErrorServerBadCredentials):
             return self._target.refusal(wanted, reason)
         if isinstance(error, self._errors.CassErrorLibNoHostsAvailable):
             return self._target.no_answer(wanted, reason, is_elsewhere="datacenter" in reason)
         if isinstance(error, self._errors.CassErrorServerUnavailable):
-            return self._target.too_few(wanted, reason)
+            return self._target.too_few(wanted, reason, level)
         if isinstance(error, self._no_trust):
             return AccessError(f"Wanted {wanted}. Found: {reason}. Check the certificates.")
         if isinstance(error, self._errors.CassErrorServerUnauthorized):

@@ -111,7 +111,7 @@ class DriverClient:
             reconnection_policy=policies.ExponentialReconnectionPolicy(*_RECONNECT_SECONDS),
             execution_profiles={
                 self._driver.EXEC_PROFILE_DEFAULT: profile(
-                    consistency_level=level.name_to_value[self._target.cluster.consistency]
+                    consistency_level=level.name_to_value[self._target.consistency]
                 ),
                 _QUORUM: profile(consistency_level=level.LOCAL_QUORUM),
             },
@@ -175,8 +175,8 @@ class DriverClient:
         )
         return {name: (cql_type, kind) for name, cql_type, kind in rows}
 
-    async def explained(self, error: Exception, wanted: str) -> LoaderError:
-        """The driver's error as one of ours."""
+    async def explained(self, error: Exception, wanted: str, level: str) -> LoaderError:
+        """The driver's error of a read at a consistency level as ours."""
         # The errors of the hosts, if none was left; or a list of hosts that were not asked.
         said = getattr(error, "errors", None)
         reasons = [one for one in said.values() if isinstance(one, Exception)] if isinstance(said, dict) else []
@@ -189,7 +189,7 @@ class DriverClient:
         if isinstance(error, self._errors.RequestValidationException):
             return TableError(f"Wanted {wanted}. Found: {reason}")
         if any(isinstance(one, self._errors.Unavailable) for one in (error, *reasons)):
-            return self._target.too_few(wanted, reason)
+            return self._target.too_few(wanted, reason, level)
         if "certificate" in reason.lower():
             return AccessError(f"Wanted {wanted}. Found: {reason}. Check the certificates.")
         if isinstance(said, list):
@@ -217,6 +217,7 @@ def _said(error: Exception) -> str:
 def _in_thread(call: Callable[[], Any]) -> asyncio.Future[Any]:
     """Run a blocking function in a thread that does not delay the end of the process."""
     done: Future[Any] = Future()
+    done.set_running_or_notify_cancel()  # else a cancelled wait would make the thread's result an error
 
     def work() -> None:
         try:

@@ -5,13 +5,23 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
-from loader.cassandra.cluster import QUORUMS, Cluster
-from loader.errors import AccessError, DeletedImageError, MissingImageError, TableError, UnreachableError
+from formats.checksums import COLUMN as CHECKSUM
+from loader.cassandra.cluster import QUORUMS, Cluster, Consistency
+from loader.errors import (
+    AccessError,
+    ChangedImageError,
+    DeletedImageError,
+    MissingImageError,
+    TableError,
+    UnreachableError,
+)
 from loader.prefetch.fetcher import Label
 from schemas import Columns, TableName
 
 CONNECT_SECONDS = 14.0  # the first answer of a cluster usually takes well under a second
 _WHOLE = ("int", "tinyint", "smallint", "bigint")  # types of class numbers in tables of other tools
+
+_ACCEPT = "Make the split again, or read the newest bytes with on_changed='accept'."
 
 Kind: TypeAlias = Literal["int", "blob"]
 
@@ -21,12 +31,14 @@ class Target:
     """The table that is read, and the cluster that it is in."""
 
     cluster: Cluster
+    consistency: Consistency
     table: TableName
     columns: Columns
     label: Kind | None  # the type of labels that are read with the images; None if none are
     metadata_table: TableName
     metadata: tuple[str, ...]  # the columns to read of it
     origin: str = "Was it deleted since the split was made?"  # the likely cause if an image is missing
+    split: str = "the split"  # for messages
 
     @property
     def select(self) -> str:
@@ -39,6 +51,12 @@ class Target:
     def select_metadata(self) -> str:
         """The statement for the metadata columns, by id."""
         names = ", ".join(f'"{name}"' for name in self.metadata)
+        return f'SELECT {names} FROM {self.metadata_table.quoted} WHERE "{self.columns.id}" = ?'
+
+    @property
+    def select_recorded(self) -> str:
+        """The statement for what the metadata says of the bytes of an image, by id: `changed` takes such a row."""
+        names = f'"{CHECKSUM}", "since", "ingest_id"'
         return f'SELECT {names} FROM {self.metadata_table.quoted} WHERE "{self.columns.id}" = ?'
 
     def wanted(self, one: bytes, /) -> str:
@@ -54,16 +72,14 @@ class Target:
             )
         return UnreachableError(f"Wanted {wanted}. Found: no node that answers ({reason})")
 
-    def too_few(self, wanted: str, reason: str) -> UnreachableError:
-        """The error for a read for which too few replicas are up."""
+    def too_few(self, wanted: str, reason: str, level: str) -> UnreachableError:
+        """The error for a read at a consistency level for which too few replicas are up."""
         advice = (
             ""
-            if self.cluster.consistency not in QUORUMS
+            if self.consistency not in QUORUMS
             else (" Start its nodes. consistency='LOCAL_ONE' reads from one replica, which may have old bytes.")
         )
-        return UnreachableError(
-            f"Wanted {wanted} at {self.cluster.consistency}. Found: too few replicas answer ({reason}).{advice}"
-        )
+        return UnreachableError(f"Wanted {wanted} at {level}. Found: too few replicas answer ({reason}).{advice}")
 
     def refusal(self, wanted: str, reason: str) -> AccessError:
         """The error for a refused log-in."""
@@ -121,6 +137,23 @@ class Target:
                 f"Wanted {self.wanted(one)}. Found: its {self.columns.data} has 0 bytes. {self.origin}"
             )
         return data, self._label(one, row[1]) if self.label else None
+
+    def changed(self, one: bytes, found: int, /, *, wanted: int, row: Sequence[Any] | None) -> ChangedImageError:
+        """The error for an image with another checksum than the split's; ``row`` has what `select_recorded` found."""
+        recorded, since, ingest = row or (None, None, None)
+        if recorded == wanted:
+            why = (
+                f"{self.metadata_table} still has the checksum of the split, so the stored bytes are damaged. "
+                "jobs/verify.py with the source and --repair writes them again."
+            )
+        elif recorded == found:
+            why = f"Run {since} (ingest {ingest}) has replaced the image since. {_ACCEPT}"
+        else:
+            why = f"The image was replaced since, or is being replaced now. {_ACCEPT}"
+        return ChangedImageError(
+            f"Wanted {self.wanted(one)} with the checksum {wanted} of {self.split}. Found: other bytes, with the "
+            f"checksum {found}. {why}"
+        )
 
     def values(self, one: bytes, row: Sequence[Any] | None, /) -> tuple[Any, ...]:
         """The values of a metadata row; raises `MissingImageError` without one."""

@@ -33,7 +33,7 @@ class FileFetcher:
     async def connect(self) -> None:
         """Does nothing: errors are raised for each file."""
 
-    async def read(self, one: bytes, /) -> Row:
+    async def read(self, one: bytes, position: int, /) -> Row:
         path = self._path(one)
         try:
             data = await asyncio.get_running_loop().run_in_executor(self._pool, _read, path)

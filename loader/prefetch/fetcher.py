@@ -23,10 +23,10 @@ class Fetcher(Protocol):
         """Connect. Raises `UnreachableError`, `AccessError` or `TableError`."""
         ...
 
-    async def read(self, one: bytes, /) -> Row:
-        """The image with an id of 16 bytes, its label if labels are requested, and the values of the requested metadata
-        columns. Raises `UnreachableError`, after which the read may be repeated, `MissingImageError`, `AccessError`,
-        and `TableError`, also for an image without a label.
+    async def read(self, one: bytes, position: int, /) -> Row:
+        """The image with an id of 16 bytes, at a position of the split, its label if labels are requested, and the
+        values of the requested metadata columns. Raises `UnreachableError`, after which the read may be repeated,
+        `MissingImageError`, `ChangedImageError`, `AccessError`, and `TableError`, also for an image without a label.
         """
         ...
 

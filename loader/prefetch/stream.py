@@ -204,7 +204,7 @@ class FetchStream:
             sent = sample.sent = now()
             sample.begun = sample.begun or sent
             try:
-                sample.image, sample.label, sample.metadata = await read(sample.id)
+                sample.image, sample.label, sample.metadata = await read(sample.id, sample.position)
                 sample.error = None
             except UnreachableError as error:
                 if not await self._try_again(sample, error):

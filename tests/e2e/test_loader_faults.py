@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import loader
+from formats.checksums import checksum
 from imagestrata.devstack.servers.cassandra import Cassandra, connect
 from imagestrata.devstack.servers.delay import DelayProxy
 from tests.support.pictures import execute, write_table
@@ -248,15 +249,22 @@ def test_an_epoch_continues_on_the_remaining_nodes(
 
 
 @pytest.mark.slow
-def test_a_replica_that_missed_a_rewrite_is_not_believed(cluster: Cassandra, split: loader.Split) -> None:
-    """With another node down, each read uses this one, which alone returns old images."""
+def test_a_replica_that_missed_a_rewrite_is_not_believed(
+    cluster: Cassandra, split: loader.Split, tmp_path: Path
+) -> None:
+    """With another node down, each read of a quorum uses this one, which alone returns old images. Where the split has
+    checksums, it is read alone at first.
+    """
     rewritten = {one: data[::-1] for one, data in BYTES.items()}
+    sums = [[checksum(rewritten[one]) for one in IDS]]
+    folder = write_split_folder(tmp_path / "checked", [(IDS, [0] * COUNT)], data_table=TABLE, checksums=sums)
+    checked = loader.open_split(folder, cache=tmp_path / "cache")
     try:
         with killed(cluster, 2):
             _write(cluster, rewritten)
         with killed(cluster, 1):
-            for client in ("acsylla", "cassandra-driver"):
-                with opened(cluster, split, client=client) as source:
+            for client, one in itertools.product(("acsylla", "cassandra-driver"), (split, checked)):
+                with opened(cluster, one, client=client) as source:
                     assert dict(images(source.epoch(0))) == rewritten
     finally:
         _write(cluster, BYTES)

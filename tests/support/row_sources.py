@@ -31,7 +31,7 @@ class RowFetcher:
     async def connect(self) -> None:
         """Do nothing."""
 
-    async def read(self, one: bytes, /) -> Row:
+    async def read(self, one: bytes, position: int, /) -> Row:
         await asyncio.sleep(0)
         key = UUID(bytes=one)
         if key not in self._rows:

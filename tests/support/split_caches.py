@@ -22,6 +22,7 @@ KINDS = {
     "width": pa.int32(),
     "phash": pa.int64(),
     "sha256": pa.binary(),
+    "imagestrata:checksum": pa.int64(),
     "expires": pa.timestamp("us", tz="UTC"),
 }
 

@@ -12,8 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from formats.checksums import COLUMN as CHECKSUM
+from formats.checksums import UNKNOWN
 from formats.splits.features import field_fingerprint, is_numeric, value_sums
-from formats.splits.fingerprint import row_sums, split_fingerprint
+from formats.splits.fingerprint import checksums_fingerprint, row_sums, split_fingerprint
 from formats.splits.opened import HeldRows, SplitRows
 from schemas import Columns, SplitFile, SplitManifest, SplitPart
 from schemas.features import vector_length
@@ -51,10 +53,11 @@ def write_split_folder(
     metadata_table: str = "test.metadata",
     options: Mapping[str, Any] | None = None,
     features: Mapping[str, tuple[str, Sequence[Any]]] | None = None,
+    checksums: Sequence[Sequence[int]] | None = None,
 ) -> Path:
     """Write a split folder; its rows are distributed over some files, in a mixed order.
 
-    ``features`` has, by name, the type and the values of each split by position.
+    ``features`` has, by name, the type and the values of each split by position, ``checksums`` those of its images.
     """
     parts = []
     for index, (ids, labels) in enumerate(splits):
@@ -67,11 +70,23 @@ def write_split_folder(
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             arrays: list[Any] = [[ids[row].bytes for row in chunk], numbers[chunk], positions[chunk]]
             table = pa.table(arrays, schema=ARROW_SCHEMA)
+            if checksums is not None:
+                found = np.asarray(checksums[index], dtype=np.int64)
+                table = table.append_column(CHECKSUM, pa.array(found[chunk]))
             pq.write_table(table if has_position else table.drop_columns("position"), folder / path)
             written.append(SplitFile(path, len(chunk)))
         sums = row_sums(packed(ids), numbers, positions if has_position else np.full(rows, -1, dtype=np.int64))
         fingerprint = split_fingerprint(seed=seed, index=index, rows=rows, sums=sums)
-        parts.append(SplitPart(index, rows, dict(Counter(numbers.tolist())), fingerprint, tuple(written)))
+        part = SplitPart(index, rows, dict(Counter(numbers.tolist())), fingerprint, tuple(written))
+        if checksums is not None:
+            found = np.asarray(checksums[index], dtype=np.int64)
+            sums = row_sums(packed(ids), found)
+            part = replace(
+                part,
+                checksums=checksums_fingerprint(split=fingerprint, rows=rows, sums=sums),
+                without_checksum=int((found == UNKNOWN).sum()),
+            )
+        parts.append(part)
     manifest = SplitManifest(
         data_table=data_table,
         metadata_table=metadata_table,

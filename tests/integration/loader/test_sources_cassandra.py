@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 import loader
+from formats.checksums import checksum
 from imagestrata.devstack.servers.cassandra import Cassandra
 from loader.prefetch.stats import Stats
 from schemas import Columns
@@ -50,8 +51,7 @@ class Tables:
             self.folder / name,
             [(ids, labels or [0] * len(ids))],
             data_table=table if "." in table else f"{self.keyspace}.{table}",
-            metadata_table=f"{self.keyspace}.metadata",
-            **options,
+            **{"metadata_table": f"{self.keyspace}.metadata", **options},
         )
         split = loader.open_split(written, cache=self.folder / "cache")
         return split if labels else without_labels(split)
@@ -184,6 +184,37 @@ def test_reads_ask_a_quorum_unless_told_otherwise(opened: Open, tables: Tables) 
     missing = tables.split(f"{name}.data", IDS[1:2], LABELS[:1])
     with pytest.raises(loader.UnreachableError, match="too few replicas"):  # all are asked before it counts as missing
         next(opened(missing, timeout=0.5, consistency="LOCAL_ONE").epoch(0))
+
+
+def test_one_replica_is_asked_for_images_with_checksums_and_a_quorum_for_other_bytes(
+    opened: Open, tables: Tables
+) -> None:
+    name = fresh_name("copies")
+    replication = "{'class': 'NetworkTopologyStrategy', 'datacenter1': 3}"
+    tables.execute(
+        f"CREATE KEYSPACE {name} WITH replication = {replication}",
+        f"CREATE TABLE {name}.data (id uuid PRIMARY KEY, data blob)",
+        f"CREATE TABLE {name}.metadata (id uuid PRIMARY KEY, width int)",
+        f"INSERT INTO {name}.data (id, data) VALUES ({IDS[0]}, 0x05)",
+        f"INSERT INTO {name}.metadata (id, width) VALUES ({IDS[0]}, 7)",
+    )
+    right, wrong, unknown = (
+        tables.split(f"{name}.data", IDS[:1], LABELS[:1], metadata_table=f"{name}.metadata", checksums=[[one]])
+        for one in (checksum(b"\x05"), checksum(b"\x06"), 0)
+    )
+    assert next(opened(right).epoch(0)).images == [b"\x05"]
+    too_few = pytest.raises(loader.UnreachableError, match="too few replicas answer")
+    for split, options in (
+        (wrong, {}),  # the replica may have missed a write
+        (unknown, {}),
+        (right, {"consistency": "LOCAL_QUORUM"}),
+        (right, {"on_changed": "accept"}),
+        (right, {"metadata": ["width"]}),  # no checksum covers it
+    ):
+        with too_few:
+            next(opened(split, timeout=0.5, **options).epoch(0))
+    both = opened(right, metadata=["width"], consistency="LOCAL_ONE")
+    assert next(both.epoch(0)).metadata == {"width": [7]}
 
 
 def test_a_missing_image_can_be_skipped(opened: Open, tables: Tables) -> None:

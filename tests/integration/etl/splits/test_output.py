@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from etl.errors import EtlError, OutputExistsError
 from etl.splits.dealing.steps import order_rows
-from etl.splits.plan import SplitPlan
+from etl.splits.plan import Pin, SplitPlan, Top
 from etl.splits.splitting import run
 from formats import open_split
 from formats.hashing import xxhash64
@@ -56,6 +56,51 @@ def test_a_split_is_read_back_whole_in_seeded_order(split: Path, tmp_path: Path)
     assert folder.manifest.options["split-ratio"] == "8,2"
     assert [part.rows for part in folder.manifest.splits] == [220, 55]
     assert [sum(part.counts.values()) for part in folder.manifest.splits] == [220, 55]
+
+
+CHECKSUMS: list[int | None] = [None if n == 5 else n * 7919 - 99 for n in range(len(LABELS))]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"has_position": False},
+        {"group_column": "patient"},
+        {"folds": 3, "ratios": None},
+        {"stratify": ("label", "site")},
+        {"top": Top("width", count=100), "where": "width > 3"},
+        {"balance": "uniform", "limit": 30},
+        {"pins": (Pin.parse("site=s1:1"),), "has_leak_check": True},
+        {"seed": 8, "stratify": ("labels",), "many": True},
+    ],
+    ids=lambda options: " ".join(options) or "usual",
+)
+def test_each_row_has_the_checksum_of_its_image(
+    spark: SparkSession, tmp_path: Path, options: dict[str, object]
+) -> None:
+    count, is_many = len(LABELS), options.pop("many", False)
+    columns = {
+        "id": IDS,
+        "label": [-1] * count if is_many else LABELS,
+        "imagestrata:checksum": CHECKSUMS,
+        "patient": [f"p{n % 50}" for n in range(count)],
+        "site": [f"s{n % 3}" for n in range(count)],
+        "width": list(range(count)),
+        "xxhash64": ["theirs"] * count,
+        **({"labels": [[n % 3, 4] for n in range(count)]} if is_many else {}),
+    }
+    rows = write_cache(tmp_path / "rows", columns, files=2, label_type="multi" if is_many else "int")
+    run(spark, plan=plan(rows, tmp_path / "split", **options))
+    split, wanted = open_split(tmp_path / "split"), dict(zip(IDS, CHECKSUMS, strict=True))
+    lacking = 0
+    for part in split.manifest.splits:
+        ids = map(bytes, split.rows(part.index, cache=tmp_path).ids)
+        found = split.checksums(part.index, cache=tmp_path)
+        assert [wanted[one] or 0 for one in ids] == found.tolist()
+        assert part.without_checksum == found.tolist().count(0)
+        lacking += part.without_checksum
+    assert lacking or "top" in options or "balance" in options
 
 
 def test_a_split_without_positions_is_read_in_the_same_order(

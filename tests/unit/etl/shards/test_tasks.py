@@ -16,7 +16,9 @@ from etl.sources.entries import ARROW_ENTRIES
 from formats.errors import FormatsError
 from tests.support.pictures import texture
 
-SAMPLES = pa.schema([("order", pa.int64()), ("label", pa.int32()), *ARROW_ENTRIES, ("shard", pa.int32())])
+SAMPLES = pa.schema(
+    [("order", pa.int64()), ("label", pa.int32()), ("xxhash64", pa.int64()), *ARROW_ENTRIES, ("shard", pa.int32())]
+)
 
 
 class Counted(Counter[str]):
@@ -37,8 +39,8 @@ def pictures(tmp_path: Path) -> list[Path]:
 
 def rows_of(pictures: list[Path]) -> pa.RecordBatch:
     rows = [
-        (n, n % 2, bytes([n]) * 16, b"", b"%d.png" % n, "ab"[n % 2], None, bytes(place), None, place.stat().st_size,
-         None, None, None, None, n // 3)
+        (n, n % 2, None, bytes([n]) * 16, b"", b"%d.png" % n, "ab"[n % 2], None, bytes(place), None,
+         place.stat().st_size, None, None, None, None, n // 3)
         for n, place in enumerate(pictures)
     ]  # fmt: skip
     return pa.record_batch([list(column) for column in zip(*rows, strict=True)], schema=SAMPLES)

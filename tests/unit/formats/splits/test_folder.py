@@ -53,6 +53,37 @@ def test_an_image_is_found_without_opening_the_split(tmp_path: Path, has_positio
     assert folder.find(1, IDS[17].bytes) is None
 
 
+@pytest.mark.parametrize("has_position", [True, False])
+def test_checksums_are_those_of_the_rows_whatever_their_files(tmp_path: Path, has_position: bool) -> None:
+    sums = [number - 25 for number in range(50)]  # one is 0: unknown
+    made = write_split_folder(
+        tmp_path / "split", [(IDS, LABELS), ([], [])], files=3, has_position=has_position, checksums=[sums, []]
+    )
+    split, cache = open_split(made), tmp_path / "cache"
+    rows, found = split.rows(0, cache=cache), split.checksums(0, cache=cache)
+    wanted = dict(zip([one.bytes for one in IDS], sums, strict=True))
+    assert found.tolist() == [wanted[one.tobytes()] for one in rows.ids]
+    assert found.dtype == np.int64
+    assert not found.flags.writeable
+    assert (split.part(0).without_checksum, len(split.checksums(1, cache=cache))) == (1, 0)
+
+
+def test_a_split_of_an_earlier_version_has_no_checksums(folder: Path, cache: Path) -> None:
+    assert open_split(folder).checksums(0, cache=cache) is None
+
+
+def test_checksums_that_were_changed_are_not_believed(tmp_path: Path) -> None:
+    folder = write_split_folder(tmp_path / "split", [(IDS, LABELS)], files=1, checksums=[range(1, 51)])
+    (file,) = folder.glob("split=0/*.parquet")
+    table = pq.read_table(file)
+    column = table.schema.get_field_index("xxhash64")
+    pq.write_table(table.set_column(column, "xxhash64", pa.array(np.arange(50, dtype=np.int64))), file)
+    split = open_split(folder)
+    split.rows(0, cache=tmp_path / "cache")  # these are as they were
+    with pytest.raises(DamagedError, match=r"Found: 50 rows with other checksums\. .*Make the split again"):
+        split.checksums(0, cache=tmp_path / "cache")
+
+
 def test_rows_cannot_be_changed(folder: Path, cache: Path) -> None:
     rows = open_split(folder).rows(0, cache=cache)
     with pytest.raises(ValueError, match="read-only"):

@@ -19,6 +19,7 @@ from tests.support.certificates import Authority
 
 TARGET = Target(
     cluster=Cluster(hosts="127.0.0.1", access=Access()),
+    consistency="LOCAL_QUORUM",
     table=TableName("test", "data"),
     columns=Columns(),
     label=None,

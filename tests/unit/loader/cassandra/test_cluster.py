@@ -119,7 +119,7 @@ def test_a_cluster_that_is_filled_in_is_not_replaced() -> None:
         ({"batch_size": 1}, ("127.0.0.1", 1, "ONE")),
         ({"hosts": "127.0.0.2"}, ("127.0.0.2", 1, "ONE")),
         ({"port": 2, "consistency": "TWO"}, ("127.0.0.1", 2, "TWO")),
-        ({"cluster": Cluster(hosts="127.0.0.3", access=Access())}, ("127.0.0.3", 9042, "LOCAL_QUORUM")),
+        ({"cluster": Cluster(hosts="127.0.0.3", access=Access())}, ("127.0.0.3", 9042, None)),
     ],
 )
 def test_a_source_begins_again_in_its_cluster_or_with_changes(

@@ -15,6 +15,7 @@ from schemas import Columns, TableName
 ONE = uuid.UUID(int=7)
 TARGET = Target(
     cluster=Cluster(hosts=["10.0.0.1", "db2"], access=Access()),
+    consistency="LOCAL_QUORUM",
     table=TableName("ks", "data"),
     columns=Columns(),
     label=None,
@@ -29,6 +30,28 @@ HAS = r"the key \(id\) and the columns data blob, id uuid, label int"
 def columns(**types: str) -> dict[str, tuple[str, str]]:
     """The columns of a table with the key `id`."""
     return {name: (kind, "partition_key" if name == "id" else "regular") for name, kind in types.items()}
+
+
+_ACCEPT = "Make the split again, or read the newest bytes with on_changed='accept'."
+
+
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [
+        (
+            (7, 3, "4f2c"),
+            "ks.metadata still has the checksum of the split, so the stored bytes are damaged. jobs/verify",
+        ),
+        ((9, 3, "4f2c"), f"Run 3 (ingest 4f2c) has replaced the image since. {_ACCEPT}"),
+        ((5, 3, "4f2c"), f"The image was replaced since, or is being replaced now. {_ACCEPT}"),
+        (None, f"The image was replaced since, or is being replaced now. {_ACCEPT}"),
+    ],
+)
+def test_other_bytes_are_explained_by_what_the_metadata_says(row: tuple[int, int, str] | None, why: str) -> None:
+    message = str(replace(TARGET, split="split 0 of somewhere").changed(ONE.bytes, 9, wanted=7, row=row))
+    found = "with the checksum 7 of split 0 of somewhere. Found: other bytes, with the checksum 9. "
+    assert message.startswith(f"Wanted image {ONE} from ks.data at ")
+    assert found + why in message
 
 
 @pytest.mark.parametrize("label", ["tinyint", "smallint", "int", "bigint"])

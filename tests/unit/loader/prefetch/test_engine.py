@@ -50,7 +50,7 @@ class FakeFetcher:
         if self.refuses:
             raise UnreachableError("Wanted Cassandra. Found: nothing")
 
-    async def read(self, one: bytes, /) -> Row:
+    async def read(self, one: bytes, position: int, /) -> Row:
         number = int.from_bytes(one, "big")
         gate = asyncio.Event()
         with self.changed:

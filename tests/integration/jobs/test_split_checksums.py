@@ -1,0 +1,164 @@
+"""A split names bytes: what it was made of is what a training or a shard gets, or an error that names the image."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from pyspark.sql import SparkSession
+
+import loader
+from etl.cassandra.control import Control
+from etl.errors import TableError
+from etl.ingest.plan import IngestPlan
+from etl.shards.plan import ShardPlan
+from etl.splits.plan import SplitPlan
+from formats.checksums import checksum
+from imagestrata.devstack.servers.cassandra import Cassandra
+from jobs import ingest, shard, split
+from schemas import TableName
+from tests.support.archives import mask
+from tests.support.shard_jobs import said
+from tests.support.trees import PlanOf, picture, plan_maker, plant, tree
+
+Open = Callable[..., loader.CassandraSource]
+
+
+def split_plan(plan: IngestPlan, out: Path, **options: Any) -> SplitPlan:
+    tables: dict[str, Any] = {"data_table": plan.data_table, "metadata_table": plan.metadata_table}
+    return SplitPlan(out=str(out), **{"ratios": (Fraction(1),), **tables, **options})
+
+
+@pytest.fixture(params=["acsylla", "cassandra-driver"])
+def opened(request: pytest.FixtureRequest, cassandra: Cassandra) -> Iterator[Open]:
+    made: list[loader.CassandraSource] = []
+
+    def source(folder: Path, **options: Any) -> loader.CassandraSource:
+        found = loader.open_split(folder, cache=folder.parent / "cache")
+        where = {"hosts": cassandra.hosts, "port": cassandra.port, "client": request.param, "batch_size": 3}
+        made.append(loader.CassandraSource(found, **{**where, **options}))
+        return made[-1]
+
+    yield source
+    for one in made:
+        one.close()
+
+
+def delivered(source: loader.CassandraSource) -> dict[UUID, bytes]:
+    batches = list(source.epoch(0))
+    ids = [UUID(bytes=one.tobytes()) for batch in batches for one in batch.ids]
+    return dict(zip(ids, (data for batch in batches for data in batch.images), strict=True))
+
+
+def stored(control: Control, plan: IngestPlan) -> dict[UUID, tuple[Any, ...]]:
+    """The image, its label, and the checksum in the metadata, by id."""
+    data = {row.id: (row.data, row.label) for row in control.execute(f"SELECT id, data, label FROM {plan.data_table}")}
+    known = control.execute(f"SELECT id, xxhash64 FROM {plan.metadata_table}")
+    return {row.id: (*data[row.id], row.xxhash64) for row in known}
+
+
+def test_replaced_and_damaged_images_are_named_and_taken_only_if_asked_for(
+    spark: SparkSession, control: Control, plan_of: PlanOf, opened: Open, tmp_path: Path
+) -> None:
+    folder = tree(tmp_path / "tree", classes="ab", each=3)
+    plan = plan_of(folder)
+    ingest.run(spark, plan=plan)
+    split.run(spark, plan=split_plan(plan, tmp_path / "split"))
+    before = stored(control, plan)
+    found = loader.open_split(tmp_path / "split", cache=tmp_path / "cache")
+    assert found.checksums.tolist() == [checksum(before[UUID(bytes=one.tobytes())][0]) for one in found.ids]
+    assert delivered(opened(tmp_path / "split")) == {one: data for one, (data, *_) in before.items()}
+
+    (folder / "train" / "a" / "0.png").write_bytes(picture(9999))
+    ingest.run(spark, plan=replace(plan, overwrite=True))
+    now = stored(control, plan)
+    (changed,) = [one for one in now if now[one] != before[one]]
+    message = (
+        rf"Wanted image {changed} from {plan.data_table} .* with the checksum {before[changed][2]} of split 0 of "
+        rf".*split\. Found: other bytes, with the checksum {now[changed][2]}\. Run 2 \(ingest .*\) has replaced the "
+        r"image since\. Make the split again, or read the newest bytes with on_changed='accept'\."
+    )
+    with pytest.raises(loader.ChangedImageError, match=message):
+        delivered(opened(tmp_path / "split", on_missing="skip", max_missing=1.0))
+    newest = {one: data for one, (data, *_) in now.items()}
+    assert delivered(opened(tmp_path / "split", on_changed="accept")) == newest
+    split.run(spark, plan=split_plan(plan, tmp_path / "again"))
+    assert delivered(opened(tmp_path / "again")) == newest
+
+    damaged = newest[changed][:-1] + bytes([newest[changed][-1] ^ 1])
+    control.execute(f"UPDATE {plan.data_table} SET data = ? WHERE id = ?", (damaged, changed))
+    with pytest.raises(loader.ChangedImageError, match=r"metadata still has the checksum .*stored bytes are damaged"):
+        delivered(opened(tmp_path / "again"))
+
+
+def test_shards_of_a_split_are_made_of_the_bytes_that_it_names(
+    spark: SparkSession, control: Control, plan_of: PlanOf, tmp_path: Path
+) -> None:
+    folder = tree(tmp_path / "tree", classes="ab", each=3)
+    plan = plan_of(folder)
+    ingest.run(spark, plan=plan)
+    split.run(spark, plan=split_plan(plan, tmp_path / "split"))
+    of_split = ShardPlan(source=None, split=str(tmp_path / "split"), out=str(tmp_path / "shards"))
+    assert shard.run(spark, plan=of_split).images == 12
+    (folder / "train" / "a" / "0.png").write_bytes(picture(9999))
+    ingest.run(spark, plan=replace(plan, overwrite=True))
+    later = replace(of_split, out=str(tmp_path / "later"))
+    line = said(spark, later, TableError)
+    assert "Found: 1 image with others, replaced since; the first is " in line
+    assert line.endswith("Make the split again.")
+
+    split.run(spark, plan=split_plan(plan, tmp_path / "again"))
+    damaged, row = next(iter(stored(control, plan).items()))
+    data = row[0][:-1] + bytes([row[0][-1] ^ 1])
+    control.execute(f"UPDATE {plan.data_table} SET data = ? WHERE id = ?", (data, damaged))
+    report = shard.run(spark, plan=replace(later, split=str(tmp_path / "again")))
+    assert (report.images, report.rejected_by_reason) == (11, {"damaged": 1})
+
+
+def test_a_mask_belongs_to_the_bytes_that_a_split_names(
+    spark: SparkSession, control: Control, opened: Open, tmp_path: Path
+) -> None:
+    names = [f"{number}.png" for number in range(6)]
+    plant(tmp_path / "images", {name: picture(number) for number, name in enumerate(names)})
+    plant(tmp_path / "masks", {name: mask(number, size=(16, 12)) for number, name in enumerate(names)})
+    plan = plan_maker()(tmp_path / "images", label_type="blob", masks=str(tmp_path / "masks"), splits=())
+    ingest.run(spark, plan=plan)
+    split.run(spark, plan=split_plan(plan, tmp_path / "split"))
+    rows = stored(control, plan)
+    assert all(row[2] == checksum(row[0], row[1]) for row in rows.values())
+    assert len(delivered(opened(tmp_path / "split"))) == 6
+    (first, other), labels = list(rows)[:2], [row[1] for row in rows.values()][:2]
+    control.execute(f"UPDATE {plan.data_table} SET label = ? WHERE id = ?", (labels[1], first))
+    with pytest.raises(loader.ChangedImageError, match=f"Wanted image {first} .*damaged"):
+        delivered(opened(tmp_path / "split"))
+    assert other in rows
+
+
+def test_a_table_of_an_earlier_version_and_another_data_table_give_splits_without_checksums(
+    spark: SparkSession, control: Control, plan_of: PlanOf, opened: Open, tmp_path: Path
+) -> None:
+    plan = plan_of(tree(tmp_path / "tree", classes="ab", each=2))
+    ingest.run(spark, plan=plan)
+    control.define(f"ALTER TABLE {plan.metadata_table} DROP xxhash64")
+    split.run(spark, plan=split_plan(plan, tmp_path / "old"))
+    assert loader.open_split(tmp_path / "old", cache=tmp_path / "cache").checksums is None
+    assert len(delivered(opened(tmp_path / "old"))) == 8
+
+    tree(tmp_path / "tree", splits=("train",), classes="ab", each=3)  # two more images
+    ingest.run(spark, plan=replace(plan, resume=True))
+    split.run(spark, plan=split_plan(plan, tmp_path / "mixed"))
+    mixed = loader.open_split(tmp_path / "mixed", cache=tmp_path / "cache")
+    rows = stored(control, plan)
+    assert sorted(mixed.checksums.tolist()) == sorted(row[2] or 0 for row in rows.values())
+    assert mixed.opened.part(0).without_checksum == 8
+    assert delivered(opened(tmp_path / "mixed")) == {one: data for one, (data, *_) in rows.items()}
+
+    smaller = TableName(plan.data_table.keyspace, "smaller")
+    control.define(f"CREATE TABLE {smaller} (id uuid PRIMARY KEY, label int, data blob)")
+    for one in rows:
+        control.execute(f"INSERT INTO {smaller} (id, label, data) VALUES (?, 0, ?)", (one, one.bytes))
+    split.run(spark, plan=split_plan(plan, tmp_path / "smaller", data_table=smaller))
+    assert delivered(opened(tmp_path / "smaller")) == {one: one.bytes for one in rows}
