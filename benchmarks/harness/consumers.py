@@ -78,7 +78,7 @@ def source_of(order: Order) -> loader.CassandraSource:
         batch_size=order["batch_size"],
         memory_budget=order["budget"],
         in_order=order.get("in_order", True),
-        consistency=order.get("consistency", "LOCAL_QUORUM"),
+        consistency=order.get("consistency"),
         features=order.get("features", ()),
         client=order.get("client"),
         access=loader.Access(ca=order.get("ca")),

@@ -15,7 +15,7 @@ from benchmarks.harness.processes import run_process, worker
 from benchmarks.harness.proxy import ProxyLimit
 from benchmarks.harness.results import tell
 from benchmarks.harness.runs import Far, Run, check, course_of, measured
-from benchmarks.harness.split_folders import write_split
+from benchmarks.harness.split_folders import checksums, write_split
 from imagestrata.devstack.servers.cassandra import Cassandra
 from imagestrata.devstack.servers.delay import Carried
 from schemas import Columns, TableName
@@ -103,11 +103,13 @@ class LoaderFixture:
         answer = read({**place, "batch_size": self.sizes.batch, "in_flight": 64}, images.ids(numbers))
         check(answer, asdict(sums_of(images, numbers)), "bare")
 
-    def split(self, images: Images, rows: int) -> Path:
-        """A split with this many rows, which repeat the images of the table."""
-        folder = self.folder / f"split-{images.kind}-{rows}"
+    def split(self, images: Images, rows: int, *, is_checked: bool = False) -> Path:
+        """A split with this many rows, which repeat the images of the table, with checksums or without."""
+        folder = self.folder / f"split-{images.kind}-{rows}{'-checked' if is_checked else ''}"
         if folder not in self._splits:
-            write_split(folder, images, rows=rows, distinct=self.count(images))
+            distinct = self.count(images)
+            known = checksums(images, distinct) if is_checked else None
+            write_split(folder, images, rows=rows, distinct=distinct, checksums=known)
             self._splits.add(folder)
         return folder
 
@@ -116,8 +118,10 @@ class LoaderFixture:
         return self.sizes.pictures if images.is_decodable else self.sizes.blobs
 
     def run(self, consumer: str, images: Images, rows: int, *, far: Far | None = None, **order: Any) -> Run:
-        """Run one consumer, MODULE:FUNCTION, on a split of ``rows`` rows. Raises RuntimeError for wrong sums."""
-        split = self.split(images, rows)
+        """Run one consumer, MODULE:FUNCTION, on a split of ``rows`` rows, with checksums if ``is_checked`` is ordered.
+        Raises RuntimeError for wrong sums.
+        """
+        split = self.split(images, rows, is_checked=order.pop("is_checked", False))
         answer, server_cpu, carried = self.answer(consumer, far=far, split=str(split), **order)
         numbers = np.arange(order.get("limit", rows), dtype=np.int64) % self.count(images)
         check(answer, asdict(sums_of(images, numbers)), consumer)

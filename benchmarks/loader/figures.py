@@ -24,5 +24,7 @@ FIGURES = Figures(
         14: Figure("time to the first batch after connecting, 100 M rows, with cache", "<", 1, "s", needs=_MANY),
         15: Figure("anonymous memory of a rank with a split of 100 M rows, beyond its budget", "<", 500, "MB", _MANY),
         16: Figure("three nodes with a copy each, fetch only, images/s: LOCAL_QUORUM over LOCAL_ONE", ">=", 0.50),
+        17: Figure("client CPU per image of a split with checksums, fetch only, beyond one without", "<=", 0.02, "ms"),
+        18: Figure("three nodes with a copy each, images/s of a split with checksums over one without", ">=", 1.0),
     }
 )

@@ -11,7 +11,7 @@ from benchmarks.harness.results import Row, tell
 from benchmarks.harness.runs import Far, Run, describe
 from benchmarks.loader.figures import DEMAND, FIGURES
 
-DIRECT = (1, 2)
+DIRECT = (1, 2, 17)
 FAR = (3, 4, 7)
 DEMANDED = (5, 6)
 HELD = (10, 11)
@@ -60,6 +60,13 @@ def rows_of_direct(fixture: LoaderFixture, wanted: Collection[int], remark: str)
         value = statistics.median(run.course.cpu_ms for run in fed)
         note = f"user and system, up to what a DALI pipeline is given; {describe(fed)}"
         rows[2] = FIGURES.value_row(2, value, note=note, runs=len(fed))
+    if 17 in wanted:
+        ways = {way: partial(fetch, fixture, sizes.fetched, None, is_checked=way) for way in (True, False)}
+        checked, plain = in_turn(sizes.many_pairs, ways).values()
+        pairs = zip(checked, plain, strict=True)
+        value = statistics.median(one.course.cpu_ms - other.course.cpu_ms for one, other in pairs)
+        note = f"median of the differences; with checksums {describe(checked)}; without {describe(plain)}"
+        rows[17] = FIGURES.value_row(17, value, note=note, runs=len(checked))
     return rows
 
 
