@@ -34,7 +34,7 @@ def add_split(add: Callable[..., Any]) -> None:
 
 
 def add_cassandra(add: Callable[..., Any]) -> None:
-    """Where Cassandra is."""
+    """Where Cassandra is, and how it is read."""
     add(
         "--hosts",
         type=_hosts,
@@ -42,6 +42,12 @@ def add_cassandra(add: Callable[..., Any]) -> None:
         help="contact points of Cassandra (default: the one that `imagestrata up` started, otherwise 127.0.0.1)",
     )
     add("--port", type=port, metavar="N", help="its port (default: that of `imagestrata up`, otherwise 9042)")
+    add(
+        "--on-changed",
+        choices=("raise", "accept"),
+        help="fail at an image that was replaced since its split was made, or read the newest bytes "
+        "(default: %(default)s)",
+    )
 
 
 def add_batch_size(add: Callable[..., Any]) -> None:

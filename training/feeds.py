@@ -28,7 +28,8 @@ def _from_tables(options: TrainOptions, side: Side) -> Callable[..., loader.Sour
         assert place is not None
         table = options.train_data_table if is_training else options.val_data_table
         split = loader.open_rows(place, data_table=table)
-    return partial(loader.CassandraSource, split, hosts=hosts_of_script(options.hosts), port=options.port)
+    hosts = hosts_of_script(options.hosts)
+    return partial(loader.CassandraSource, split, hosts=hosts, port=options.port, on_changed=options.on_changed)
 
 
 def _from_folders(options: TrainOptions, side: Side) -> Callable[..., loader.Source]:

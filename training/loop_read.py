@@ -33,7 +33,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, astuple, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 if not __package__:  # as a script: this package is not installed
     sys.path.append(str(Path(__file__).resolve().parents[1]))
@@ -67,6 +67,7 @@ class LoopOptions:
     shards: str | None = None
     hosts: tuple[str, ...] | None = None
     port: int | None = None
+    on_changed: Literal["raise", "accept"] = "raise"
     device: str = "cpu"
     decode: bool = False
     batch_size: int = 128
@@ -87,6 +88,8 @@ class LoopOptions:
             )
         if self.reader == "cassandra" and given not in (["split"], ["rows_fn"]):
             raise ValueError(f"Wanted --split or --rows-fn, or --reader file with --file-root. Found: {names}")
+        if self.on_changed != "raise" and self.reader != "cassandra":
+            raise ValueError(f"Wanted --on-changed with --reader cassandra. Found: {self.reader}")
         if self.data_table and not self.rows_fn:
             raise ValueError("Wanted --data-table with --rows-fn. Found: only --data-table")
         if self.device not in command_line.DEVICES:
@@ -221,7 +224,7 @@ def _source(options: LoopOptions, share: dict[str, Any]) -> loader.Source:
         assert options.split is not None
         split = loader.open_split(options.split, index=options.index)
     hosts = hosts_of_script(options.hosts)
-    return loader.CassandraSource(split, hosts=hosts, port=options.port, **share)
+    return loader.CassandraSource(split, hosts=hosts, port=options.port, on_changed=options.on_changed, **share)
 
 
 def _from_files(

@@ -64,6 +64,7 @@ class TrainOptions:
     classes: int | None = None
     hosts: tuple[str, ...] | None = None
     port: int | None = None
+    on_changed: Literal["raise", "accept"] = "raise"
     arch: str = "resnet50"
     size: int = 224
     transforms: str | None = None
@@ -140,6 +141,8 @@ class TrainOptions:
             raise ValueError("Wanted --dataset with TRAIN_DIR VAL_DIR. Found: another source, which has ids already")
         if any(shards) and self.on_missing != "raise":
             raise ValueError("Wanted --on-missing with images that are read one by one. Found: shards.")
+        if (any(shards) or self.data) and self.on_changed != "raise":
+            raise ValueError("Wanted --on-changed with a split or row lists. Found: another source")
         if self.class_level and not self.data:
             raise ValueError("Wanted --class-level with TRAIN_DIR VAL_DIR. Found: another source")
         for name in ("train_index", "val_index"):

@@ -17,6 +17,7 @@ from training.train_options import parse_args
         (["--train-rows-fn", "r"], "Found: one of them"),
         (["--split", "s", "--train-data-table", "ks.t"], "a data table without --train-rows-fn"),
         (["--train-shards", "a", "--val-shards", "b", "--on-missing", "skip"], "--on-missing .* Found: shards"),
+        (["--train-shards", "a", "--val-shards", "b", "--on-changed", "accept"], "--on-changed .* Found: another"),
         (["--split", "s", "--dataset", "d"], "--dataset with TRAIN_DIR VAL_DIR"),
         (
             ["--split", "s", "--val-index", "0"],
