@@ -13,26 +13,26 @@ from pyspark.sql import functions as F
 
 from etl.errors import TableError
 from etl.frames import setting
+from schemas.cache import OURS
 
-_OURS = "imagestrata:"
 _CASE = "spark.sql.caseSensitive"
 
 
 def ours(name: str) -> str:
     """The name of a column of ours in a DataFrame that has columns of users too."""
-    return _OURS + name
+    return OURS + name
 
 
 def theirs(rows: DataFrame) -> list[str]:
     """The names of the columns that are not `ours`."""
-    return [name for name in rows.columns if not name.startswith(_OURS)]
+    return [name for name in rows.columns if not name.startswith(OURS)]
 
 
 def check_theirs(names: Iterable[str], *, place: object) -> None:
     """Raise `TableError` if a column of a user has a name that only `ours` have. ``place`` has the columns."""
-    if taken := [name for name in names if name.startswith(_OURS)]:
+    if taken := [name for name in names if name.startswith(OURS)]:
         raise TableError(
-            f"Wanted columns in {place} whose names do not begin with {_OURS}, which is reserved. Found: {taken[0]}. "
+            f"Wanted columns in {place} whose names do not begin with {OURS}, which is reserved. Found: {taken[0]}. "
             "Rename it."
         )
 

@@ -17,6 +17,9 @@ FORMAT = 2
 
 NAME = "cache.json"
 
+# How the names of columns begin that the table does not have: what a split needs besides.
+OURS = "imagestrata:"
+
 
 @dataclass(frozen=True, slots=True)
 class CacheManifest:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from formats.errors import DamagedError, NotASplitError
 from formats.stores.storage import Storage
 from schemas.cache import NAME as CACHE
-from schemas.cache import CacheManifest
+from schemas.cache import OURS, CacheManifest
 from schemas.splits import ID_BYTES
 
 OWN = ("id", "label", "class_name", "position")  # the columns of a split's own
@@ -90,14 +90,14 @@ def cached_metadata(
 
 
 def column_names(address: str | os.PathLike[str], cache: CacheManifest) -> list[str]:
-    """The columns of a metadata cache, in the order of its files. Raises `DamagedError` if a file is missing or cannot
-    be read.
+    """The columns that a metadata cache has of its table, in the order of its files. Raises `DamagedError` if a file is
+    missing or cannot be read.
     """
     storage = Storage(address)
     try:
         for file in cache.files[:1]:
             with storage.open(file.path) as stream:
-                return list(pq.read_schema(stream).names)
+                return [name for name in pq.read_schema(stream).names if not name.startswith(OURS)]
     except (FileNotFoundError, pa.ArrowException) as error:
         raise _damaged(storage, error) from error
     return []
