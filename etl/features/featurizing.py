@@ -39,7 +39,7 @@ from etl.writing.publication import Publication
 from schemas import TableName
 from schemas.feature_sources import Onnx, Sql
 from schemas.features import FeatureView, cql_type
-from schemas.tables import create_feature_values, create_shared, defined_columns
+from schemas.tables import create_feature_values, create_metadata, create_shared, defined_columns
 
 log = logging.getLogger("imagestrata.featurize")
 
@@ -153,7 +153,10 @@ def _fill(table: MetadataTable, views: _Views, *, plan: FeaturizePlan) -> _Compu
 def check_names(table: MetadataTable, views: Sequence[FeatureView]) -> None:
     """Raise `ConflictError` if a column of the metadata table, or of tables of values, has the name of a field."""
     of_values = defined_columns(create_feature_values(table.name, {"value": "int"})).keys() - {"value"}
-    places = {str(table.name): {"id", "label", "labels", *table.fields}, "every table of values": of_values}
+    # Also of columns that this table gets when a later ingest writes to it.
+    defined = defined_columns(create_metadata(table.name, table.columns, label_type="multi"))
+    of_images = {"id", "label", *defined, *table.fields}
+    places = {str(table.name): of_images, "every table of values": of_values}
     for view in views:
         for place, taken in places.items():
             if same := sorted(taken & view.fields.keys()):
