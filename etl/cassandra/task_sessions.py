@@ -2,7 +2,7 @@
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeAlias, TypeVar
 
@@ -16,10 +16,12 @@ from schemas.tables import check_column
 
 _ATTEMPTS = 4
 _FIRST_PAUSE = 0.5  # seconds; it doubles with each attempt
+_IN_FLIGHT = 128
 _TOO_LARGE = ("request is too big", "oversized mutation", "mutation of")  # parts of its message: there is no code
 
 ReadRow: TypeAlias = Callable[[bytes], Awaitable[tuple[Any, ...] | None]]
 Done = TypeVar("Done")
+Item = TypeVar("Item")
 
 
 class TooLargeError(Exception):
@@ -104,6 +106,12 @@ def insert_into(table: TableName, columns: Sequence[str], *, has_ttl: bool = Fal
     return f"INSERT INTO {table.quoted} ({names}) VALUES ({', '.join('?' for _ in columns)}) USING TIMESTAMP ?" + (
         " AND TTL ?" if has_ttl else ""
     )
+
+
+async def gathered(act: Callable[[Item], Coroutine[Any, Any, None]], items: Sequence[Item]) -> None:
+    """Act on each item, with a bounded number in flight."""
+    for start in range(0, len(items), _IN_FLIGHT):
+        await asyncio.gather(*map(act, items[start : start + _IN_FLIGHT]))
 
 
 @asynccontextmanager

@@ -1,17 +1,13 @@
 """The rows of deleted images in the quarantine table, which have their paths: of failed features and damaged files."""
 
-import uuid
-
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from etl.batches import bounded
+from etl.cassandra.deletions import delete_rows
 from etl.cassandra.tables import read_table
 from etl.tables.metadata_table import MetadataTable, full_path
 from etl.tables.sequence import Run
 from schemas import TableName
-
-_TOGETHER = 1000
 
 
 def forget_quarantined(table: MetadataTable, ids: DataFrame, /, *, run: Run) -> None:
@@ -28,8 +24,4 @@ def forget_quarantined(table: MetadataTable, ids: DataFrame, /, *, run: Run) -> 
     paths = paths.select(full_path(F.col("or_split"), F.col("path")).alias("path"))
     rows = read_table(table.spark, quarantine, columns=["ingest_id", "path"])
     found = rows.where(~F.col("ingest_id").isin(others)).join(paths, on="path", how="left_semi")
-    delete = f"DELETE FROM {quarantine.quoted} USING TIMESTAMP ? WHERE ingest_id = ? AND path = ?"
-    keys = ((run.last_clock, uuid.UUID(row.ingest_id), row.path) for row in found.toLocalIterator())
-    for some in bounded(keys, most=_TOGETHER, most_bytes=_TOGETHER, size=lambda _: 1):
-        for _ in control.execute_all(delete, some):
-            pass
+    delete_rows(found, table=quarantine, cluster=control.located, clock=run.last_clock)

@@ -22,7 +22,7 @@ from etl.cassandra.cluster import Cluster
 from etl.cassandra.control import Control
 from etl.cassandra.registry import registered_views
 from etl.cassandra.tables import append_rows, read_table, uuid_bytes, uuid_text
-from etl.cassandra.task_sessions import TaskSession, insert_into, task_session
+from etl.cassandra.task_sessions import TaskSession, gathered, insert_into, task_session
 from etl.errors import TableError
 from etl.tables.metadata_table import MetadataTable
 from etl.tables.sequence import Run
@@ -32,7 +32,6 @@ from schemas import Columns, IdentifierError, TableName
 from schemas.tables import DELETED, create_history, history_of, label_bucket
 
 RECORDED = ("since", "label", "labels", "or_label", "or_split", "sha256", "source")
-_IN_FLIGHT = 128
 # The columns that tell tables of values and vectors from other tables, by the columns of their keys.
 _OF_VALUES: Mapping[tuple[str, ...], Collection[str]] = {
     ("id", "sequence"): ("created_timestamp", "sha256"),
@@ -167,9 +166,7 @@ def _remove_batches(batches: Iterable[pa.RecordBatch], *, removal: Removal) -> I
 async def _remove(ids: Sequence[bytes], removal: Removal) -> None:
     async with task_session(removal.cluster) as session:
         remover = await Remover.prepare(session, removal)
-        for start in range(0, len(ids), _IN_FLIGHT):
-            images = (uuid.UUID(bytes=one) for one in ids[start : start + _IN_FLIGHT])
-            await asyncio.gather(*map(remover.remove, images))
+        await gathered(remover.remove, [uuid.UUID(bytes=one) for one in ids])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

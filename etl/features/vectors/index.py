@@ -11,8 +11,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from etl.batches import bounded
 from etl.cassandra.control import Control
+from etl.cassandra.deletions import delete_rows
 from etl.cassandra.tables import append_rows, read_table
 from etl.errors import FunctionError, UnreachableError
 from etl.features.history import newest_of_images
@@ -74,10 +74,7 @@ def update_index(metadata: MetadataTable, view: FeatureView) -> int:
     # After the vectors were written: an image may have been deleted after its value was read.
     valid = current().transform(newest_of_images).where(F.col("error").isNull()).select("id")
     gone = read_table(spark, table, columns=["id"]).join(valid, on="id", how="left_anti")
-    ids = (uuid.UUID(row.id) for row in gone.toLocalIterator())
-    for some in bounded(ids, most=FEW, most_bytes=FEW, size=lambda _: 1):
-        for _ in control.execute_all(f"DELETE FROM {table.quoted} WHERE id = ?", [(one,) for one in some]):
-            pass
+    delete_rows(gone, table=table, cluster=control.located)
     _build(control, table, length)
     return written
 
