@@ -10,12 +10,12 @@ are renamed when they enter, so they may have any name.
 from collections.abc import Sequence
 from functools import reduce
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from etl.columns import column, ours
+from etl.columns import column
 from etl.splits.group_rows import has_group
-from etl.splits.plan import LABELS, Pin, Top
+from etl.splits.plan import LABELS, Pin
 
 NAN = "NaN"  # as Spark writes it
 _ALONE = 0x616C6F6E65  # "alone", so that hashes of ids differ from hashes of names
@@ -25,13 +25,11 @@ def take_part(
     rows: DataFrame,
     /,
     *,
-    top: Top | None = None,
     group_column: str | None,
     pins: Sequence[Pin],
     keep: Sequence[tuple[str, str]],
 ) -> DataFrame:
     """The rows as candidates: ``id, label``, the requested columns, and columns to ``keep``, each with its new name."""
-    chosen = rows if top is None else rows.transform(take_top, top=top)
     columns = [F.col("id"), F.col("label")]
     if group_column:
         named, own = F.xxhash64(column(group_column)), F.xxhash64(F.lit(_ALONE).cast("long"), F.col("id"))
@@ -40,25 +38,7 @@ def take_part(
     if pins:
         columns.append(_only([F.when(is_pinned(pin), F.lit(pin.split)) for pin in pins]).alias("fixed"))
         columns.append(F.lit(False).alias("stays"))
-    return chosen.select(*columns, *(column(name).alias(new) for name, new in keep))
-
-
-def take_top(rows: DataFrame, /, *, top: Top) -> DataFrame:
-    """The rows of each class with the highest values in a column of ``id, label`` and others. A share of a class is
-    rounded up; of equal values, the smallest ids are taken. Rows without a value (null or NaN) count towards the share
-    but are never taken.
-    """
-    value, place, most = ours("value"), ours("place"), ours("most")
-    highest = column(top.column)
-    is_empty = highest.isNull() | F.isnan(highest.cast("double"))
-    ranked = rows.withColumn(value, F.when(~is_empty, highest))
-    ranks = F.row_number().over(Window.partitionBy("label").orderBy(F.desc_nulls_last(value), "id"))
-    limit = F.lit(top.count)
-    if top.share is not None:  # in whole numbers, so that nothing is rounded
-        part, whole = top.share.numerator, top.share.denominator
-        limit = F.expr(f"(count(*) OVER (PARTITION BY label) * {part} + {whole - 1}) DIV {whole}")
-    chosen = ranked.withColumns({place: ranks, most: limit})
-    return chosen.where((F.col(place) <= F.col(most)) & F.col(value).isNotNull()).select(*map(column, rows.columns))
+    return rows.select(*columns, *(column(name).alias(new) for name, new in keep))
 
 
 def is_pinned(pin: Pin) -> Column:

@@ -15,6 +15,7 @@ from etl.splits.conditions import meeting
 from etl.splits.leaks import WATCHED
 from etl.splits.metadata import CHECKSUM, Metadata
 from etl.splits.plan import LABELS, SplitPlan, SplitRef
+from etl.splits.top import take_top
 from formats import OpenSplit, is_dictionary, open_split
 from schemas.manifest import StoredGroups
 
@@ -54,14 +55,15 @@ def candidates(spark: SparkSession, metadata: Metadata, *, plan: SplitPlan, by: 
             raise TableError(f"Wanted images for --pin {pin}. Found: none with {pin.value!r} in {pin.column}.")
     if plan.where:
         rows = meeting(rows, plan.where)
-    if plan.top and not isinstance(rows.schema[plan.top.column].dataType, NumericType):
-        kind = rows.schema[plan.top.column].dataType.simpleString()
-        raise TableError(f"Wanted a column of numbers for --top. Found: {plan.top.column}, of type {kind}.")
+    if plan.top:
+        if not isinstance(rows.schema[plan.top.column].dataType, NumericType):
+            kind = rows.schema[plan.top.column].dataType.simpleString()
+            raise TableError(f"Wanted a column of numbers for --top. Found: {plan.top.column}, of type {kind}.")
+        rows = take_top(rows, top=plan.top)
     watched = [name for name in WATCHED.values() if plan.has_leak_check and name in rows.columns]
     watched += [CHECKSUM] if CHECKSUM in rows.columns else []
     part = rows.transform(
         take_part,
-        top=plan.top,
         group_column=plan.group_column,
         pins=plan.pins,
         keep=[(name, new) for name, new in [*by.items(), *zip(watched, watched, strict=True)] if new != "label"],

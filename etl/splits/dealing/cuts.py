@@ -38,7 +38,7 @@ class Zones:
             for before in of_stratum:
                 middle = before / total
                 reach = _DEVIATIONS * (middle * (1 - middle) / total) ** 0.5 + _ROWS_AROUND / total
-                yield _at(middle - reach), _at(middle + reach)
+                yield at_fraction(middle - reach), at_fraction(middle + reach)
 
         befores: dict[int, list[int]] = {}
         for stratum, before in cuts:
@@ -63,6 +63,6 @@ class Zones:
         return key, min((int(low) for low in lows if low > key), default=LAST)
 
 
-def _at(fraction: float) -> int:
+def at_fraction(fraction: float) -> int:
     """The order key at a fraction of the range."""
     return max(FIRST, min(LAST, int((fraction - 0.5) * 2.0**64)))
