@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass, field
 
+from etl.ingest.report import LEAST_FOR_RATE
+from formats.sizes import counted
+
 
 @dataclass(frozen=True, slots=True)
 class ViewCounts:
@@ -30,20 +33,22 @@ class FeaturizeReport:
     seconds: float = field(compare=False)
 
     def __str__(self) -> str:
-        offline = [f"{title}: {rows:,} rows in {self.offline}/{title}" for title, rows in self.stored.items()]
+        offline = [f"{title}: {counted(rows, 'row')} in {self.offline}/{title}" for title, rows in self.stored.items()]
         lines = [
             f"{title}: computed when it is read, from {', '.join(uses) or f'columns of {self.metadata_table}'}"
             for title, uses in self.on_demand.items()
         ]
-        added = [f"{title}: {count:,} vectors added to the vector index" for title, count in self.indexed.items()]
+        added = [
+            f"{title}: {counted(count, 'vector')} added to the vector index" for title, count in self.indexed.items()
+        ]
         if not self.images:
             if self.views:
                 what = ", ".join(self.views)
                 lines += [*offline, f"all images of {self.metadata_table} have {what}, in {self.seconds:,.1f} s"]
             return "\n".join([*lines, *added])
         lines += [
-            f"{title}: {counts.computed:,} values in {self.tables[title]}"
-            + (f", {counts.failed:,} images without one" if counts.failed else "")
+            f"{title}: {counted(counts.computed, 'value')} in {self.tables[title]}"
+            + (f", {counted(counts.failed, 'image')} without one" if counts.failed else "")
             for title, counts in self.views.items()
         ]
         lines += added
@@ -54,8 +59,10 @@ class FeaturizeReport:
                 "--retry computes these again"
             )
         if self.gone:
-            lines.append(f"{self.gone:,} images were deleted or changed in the meantime; run the job again")
+            gone = f"{counted(self.gone, 'image')} {'was' if self.gone == 1 else 'were'}"
+            lines.append(f"{gone} deleted or changed in the meantime; run the job again")
         lines += offline
-        rate = self.images / max(self.seconds, 1e-9)
-        lines.append(f"{self.images:,} images of {self.metadata_table} in {self.seconds:,.1f} s ({rate:,.0f} images/s)")
+        has_rate = self.seconds and self.images >= LEAST_FOR_RATE
+        rate = f" ({self.images / self.seconds:,.0f} images/s)" if has_rate else ""
+        lines.append(f"{counted(self.images, 'image')} of {self.metadata_table} in {self.seconds:,.1f} s{rate}")
         return "\n".join(lines)

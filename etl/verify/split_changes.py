@@ -24,6 +24,7 @@ from etl.splits.taking_part import open_folder
 from etl.tables.earlier import THEN, metadata_as_of
 from etl.tables.metadata_table import MetadataTable, full_path
 from etl.tables.states import last_removals, states_at
+from formats.sizes import counted
 from formats.splits.fingerprint import split_fingerprint
 from formats.splits.opened import OpenSplit
 from schemas import Columns, SchemaError, SplitManifest, SplitPart, TableName
@@ -95,7 +96,7 @@ class SplitChanges:
             lines += [f"    {change}" for change in shown] + (["    ..."] if count > len(shown) else [])
         made = "" if self.sequence is None else f" since run {self.sequence}"
         lines.append(
-            f"compared {self.images:,} images of {self.split} with {self.metadata_table}{made}, in "
+            f"compared {counted(self.images, 'image')} of {self.split} with {self.metadata_table}{made}, in "
             f"{self.seconds:,.1f} s: {self.summary() or 'nothing has changed'}"
         )
         return "\n".join(lines)
