@@ -77,11 +77,14 @@ def uuid_text(column: str | Column) -> Column:
     return F.regexp_replace(digits, "^(.{8})(.{4})(.{4})(.{4})(.{12})$", "$1-$2-$3-$4-$5")
 
 
-def append_rows(frame: DataFrame, *, table: TableName, clock: int | None = None) -> None:
+def append_rows(frame: DataFrame, *, table: TableName, clock: int | None = None, ttl: str | None = None) -> None:
     """Write small rows to a table, at ``clock`` (microseconds) or at each machine's time. They replace rows of the same
-    key; other columns of those stay unchanged.
+    key; other columns of those stay unchanged. ``ttl`` is a column of the frame with the seconds after which rows
+    expire, 0 for never.
     """
     written = frame.write.format(_FORMAT).options(keyspace=table.keyspace, table=table.table)
     if clock is not None:
         written = written.option("spark.cassandra.output.timestamp", str(clock))
+    if ttl is not None:
+        written = written.option("ttl", ttl)
     _once_known(written.mode("append").save)

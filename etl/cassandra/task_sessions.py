@@ -115,11 +115,15 @@ async def gathered(act: Callable[[Item], Coroutine[Any, Any, None]], items: Sequ
 
 
 @asynccontextmanager
-async def row_reader(cluster: Cluster, table: TableName, *, columns: Sequence[str]) -> AsyncIterator[ReadRow]:
+async def row_reader(
+    cluster: Cluster, table: TableName, *, columns: Sequence[str], has_ttl: bool = False
+) -> AsyncIterator[ReadRow]:
     """Open a session that reads the rows of images. The function that it yields takes an id (16 bytes) and returns the
-    values of the columns after the first, which is that of the id; None if there is no row. Raises `TableError` too.
+    values of the columns after the first, which is that of the id; None if there is no row. With ``has_ttl``, the
+    seconds until the last of them expires follow; None if it does not. Raises `TableError` too.
     """
     key, *wanted = (f'"{check_column(name)}"' for name in columns)
+    wanted += [f"TTL({wanted[-1]})"] if has_ttl else []
     query = f"SELECT {', '.join(wanted)} FROM {table.quoted} WHERE {key} = ?"
     async with task_session(cluster) as session:
         prepared = await session.prepare(query)

@@ -2,7 +2,6 @@
 
 import logging
 import time
-import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
@@ -31,7 +30,7 @@ from etl.ingest.writing.progress import Counters, collect_watched
 from etl.ingest.writing.tasks import task_count
 from etl.secrets import secrets_on_executors
 from etl.tables.metadata_table import MetadataTable, full_path
-from etl.tables.runs import expiring, ingest_time, new_ingest_id
+from etl.tables.runs import new_ingest_id
 from etl.tables.sequence import create_sequence, in_session, take_run
 from etl.tables.table_records import check_pair
 from etl.workers import map_batches
@@ -44,7 +43,7 @@ from schemas.tables import create_feature_values, create_metadata, create_shared
 log = logging.getLogger("imagestrata.featurize")
 
 _PROBES = 8
-_OF_IMAGES = ("or_split", "path", "bytes", "sha256", "ingest_id", "since")
+_OF_IMAGES = ("or_split", "path", "bytes", "sha256", "since")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +133,9 @@ def _fill(table: MetadataTable, views: _Views, *, plan: FeaturizePlan) -> _Compu
     """Compute and write the stored values that images lack. Raises `EtlError`."""
     # Runs that began while views were found may have written images.
     table = MetadataTable.open(table.spark, table.control, table.name, columns=table.columns)
-    images = list_images(table)
+    images, told = table.without_half_deleted(list_images(table))  # a run may be removing them
+    for warning in told:
+        log.warning("%s", warning)
     done = newest_values(table, views.stored, retry=plan.retry)
     with ExitStack() as stack:
         lacking = kept(images.transform(without_values, done=done, views=len(views.stored)), stack=stack)
@@ -191,18 +192,12 @@ def list_images(table: MetadataTable, /) -> DataFrame:
     """All images of a metadata table as `ROWS`, without ``todo``. ``sequence`` is the run since which the image has its
     label and bytes, and ``event_time`` that run's clock; 0 if no run is recorded.
     """
-    spark, ttls = table.spark, expiring(table.runs)
-    ends = {one: int(ingest_time(uuid.UUID(one)).timestamp()) + ttl for one, ttl in ttls.items()}
-    of_ingest = small_table(
-        spark, {"ingest_id": [*ends], "expires": [*ends.values()]}, "ingest_id STRING, expires BIGINT"
-    )
     clocks: dict[str, Sequence[object]] = {
         "sequence": [*table.clocks],
         "event_time": [clock // 1000 for clock in table.clocks.values()],
     }
-    known = small_table(spark, clocks, "sequence BIGINT, event_time BIGINT")
+    known = small_table(table.spark, clocks, "sequence BIGINT, event_time BIGINT")
     rows = table.rows(_OF_IMAGES).withColumnRenamed("since", "sequence")
-    rows = rows.join(F.broadcast(of_ingest), on="ingest_id", how="left")
     rows = rows.join(F.broadcast(known), on="sequence", how="left")
     return rows.select(
         "id",
@@ -210,7 +205,6 @@ def list_images(table: MetadataTable, /) -> DataFrame:
         "bytes",
         "sequence",
         F.coalesce("event_time", F.lit(0)).cast("bigint").alias("event_time"),
-        F.coalesce("expires", F.lit(0)).cast("bigint").alias("expires"),
         "sha256",
     )
 

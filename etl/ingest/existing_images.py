@@ -58,8 +58,10 @@ class ExistingImages:
         is_own = written_by(ingest_id, sequence=(table.newest or 0) + 1, is_continued=plan.ingest_id is not None)
         known = known.where(~is_own)
         # Rows that an interrupted deletion left are written again: their blobs may be gone.
+        left = 0
         if plan.restore_deleted and (half := table.half_deleted()) is not None:
             known = known.join(half, on="id", how="left_anti")
+            left = entries.join(half, on="id", how="left_semi").count()
         rows = entries.transform(there_already, known=known, source_name=plan.source_name)
         rows = rows.withColumn("same_end", has_ttl(plan.ttl or 0, runs=table.runs))
         rows = kept(rows, stack=stack)
@@ -69,12 +71,14 @@ class ExistingImages:
             refuse(rows, count=sum(row.files for row in sums if row.stage == THERE_FROM_OTHERS), plan=plan)
         there = sum(row.files for row in sums)
         if not plan.resume:
-            return cls(rows=rows, others=there)
+            return cls(rows=rows, others=there + left)
         if changed := sum(row.files for row in sums if row.stage == THERE_OTHERWISE):
             log.warning("%s images exist with another class or --ttl and are written again", f"{changed:,}")
         sums = [row for row in sums if row.stage == THERE]
         count = sum(row.files for row in sums)
-        return cls(rows=rows, done=before.where(F.col("stage") == THERE), count=count, others=there - count, sums=sums)
+        return cls(
+            rows=rows, done=before.where(F.col("stage") == THERE), count=count, others=there - count + left, sums=sums
+        )
 
     def with_deleted(self, entries: DataFrame, *, deleted: DataFrame, stack: ExitStack) -> "ExistingImages":
         """Skip images that were deleted on request, too. ``deleted`` has the ids of all such images. Runs Spark."""

@@ -44,6 +44,7 @@ from etl.ingest.writing.target_folder import publish_rejected, record_options
 from etl.ingest.writing.tasks import task_count, write
 from etl.sources.folder_counts import check_class_level
 from etl.tables.metadata_table import MetadataTable
+from etl.tables.removal import value_tables
 from etl.tables.runs import expiring, is_shared, new_ingest_id, recorded_runs, sequences_by_ingest
 from etl.tables.sequence import finish_run, in_session
 
@@ -289,6 +290,7 @@ def _target(survey: Survey, begun: BegunIngest) -> Target:
         keeps_groups=can_expire and not has_groups and before is not None,
         ttl=plan.ttl or 0,
         before=before,
+        values=value_tables(control, plan.tables.metadata) if can_expire and before is not None else (),
         restores=plan.restore_deleted,
     )
 

@@ -13,7 +13,7 @@ from etl.cassandra.tables import uuid_bytes
 from etl.columns import column, ours
 from etl.errors import TableError
 from etl.tables.metadata_table import MetadataTable
-from etl.tables.runs import RecordedRun, overlapping, unfinished
+from etl.tables.runs import RecordedRun, expired, overlapping, unfinished
 from etl.tables.states import states_at
 from formats.sizes import counted
 from schemas import Columns, TableName
@@ -85,7 +85,8 @@ class EarlierMetadata:
         """
         if as_of is None:
             return None
-        sequence = resolve(AsOf.parse(as_of), table.runs, table=table.name, now=datetime.now(UTC))
+        now = datetime.now(UTC)
+        sequence = resolve(AsOf.parse(as_of), table.runs, table=table.name, now=now)
         if missing := {"sha256", "ingest_id"} - table.fields.keys():
             names = ", ".join(sorted(missing))
             raise TableError(f"Wanted the columns {names} in {table.name}, for --as-of. Found: none.")
@@ -96,6 +97,11 @@ class EarlierMetadata:
             warnings.append(
                 f"{names} began before a run up to {sequence} had ended: images that both wrote can be missing, or be "
                 f"as they were before. --as-of {both[0].sequence} has them"
+            )
+        if ended := expired(table.runs, now=now):
+            warnings.append(
+                f"{ended[0]} wrote images that expire (--ttl {ended[0].ttl}): those that have expired are left out, "
+                "because the history does not have them"
             )
         old = [run for run in table.runs if run.sequence > sequence and run.writes_images and run.state is None]
         if old:

@@ -104,6 +104,18 @@ def expiring(runs: Iterable[RecordedRun]) -> dict[str, int]:
     return found
 
 
+def expired(runs: Iterable[RecordedRun], /, *, now: datetime) -> list[RecordedRun]:
+    """The runs that wrote images some of which can have expired by now."""
+    return [
+        run
+        for run in runs
+        if run.writes_images
+        and run.ttl
+        and run.ingest_id is not None
+        and ingest_time(run.ingest_id) + timedelta(seconds=run.ttl) <= now
+    ]
+
+
 def new_ingest_id() -> uuid.UUID:
     """A time-based UUID with a random node (RFC 9562, 6.10), which has a time but does not identify the machine."""
     return uuid.uuid1(node=secrets.randbits(48) | 1 << 40, clock_seq=secrets.randbits(14))

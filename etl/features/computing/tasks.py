@@ -28,12 +28,8 @@ from schemas import Columns, TableName
 from schemas.feature_sources import Builtin, Onnx
 from schemas.features import FeatureView
 
-ROWS = (
-    "id BINARY, path STRING, bytes BIGINT, sequence BIGINT, event_time BIGINT, "
-    "expires BIGINT, sha256 BINARY, todo BIGINT"
-)
-"""The images to read. ``event_time`` is in milliseconds since 1970, ``expires`` in seconds, 0 for images that do not
-expire; ``todo`` has a bit for each view to compute."""
+ROWS = "id BINARY, path STRING, bytes BIGINT, sequence BIGINT, event_time BIGINT, sha256 BINARY, todo BIGINT"
+"""The images to read. ``event_time`` is in milliseconds since 1970; ``todo`` has a bit for each view to compute."""
 
 COUNTS = "view STRING, computed BIGINT, failed BIGINT"
 """What a task did for a view. ``""`` counts the images that have changed or gone since the job listed them."""
@@ -59,16 +55,16 @@ class FeatureOrder:
 
 
 class Image(NamedTuple):
-    """A row of `ROWS`."""
+    """A row of `ROWS`, and when the bytes that were read expire: in seconds since 1970, 0 if they do not."""
 
     id: bytes
     path: str
     size: int | None
     sequence: int
     event_time: int
-    expires: int
     sha256: bytes | None
     todo: int
+    expires: int = 0
 
 
 class Value(NamedTuple):
@@ -130,7 +126,7 @@ async def _run(chunks: Iterator[list[Image]], order: FeatureOrder, computer: Com
     counts: dict[str, tuple[int, int]] = {}
     async with AsyncExitStack() as stack:
         columns = (order.columns.id, order.columns.data)
-        read = await stack.enter_async_context(row_reader(order.cluster, order.data, columns=columns))
+        read = await stack.enter_async_context(row_reader(order.cluster, order.data, columns=columns, has_ttl=True))
         session = await stack.enter_async_context(task_session(order.cluster))
         output = await ValueRows.prepare(session, order)
         writing: asyncio.Task[None] | None = None
@@ -162,9 +158,10 @@ async def _read(images: Sequence[Image], read: ReadRow) -> list[tuple[Image, byt
     async def one(image: Image) -> tuple[Image, bytes | None]:
         row = await read(image.id)
         data = None if row is None or row[0] is None else bytes(row[0])
-        if data is None or image.sha256 not in (None, hashlib.sha256(data).digest()):
+        if row is None or data is None or image.sha256 not in (None, hashlib.sha256(data).digest()):
             return image, None
-        return image, data
+        # not by the time of their ingest: it may have written them long after it began
+        return image._replace(expires=int(time.time()) + row[1] if row[1] else 0), data
 
     return await asyncio.gather(*map(one, images))
 

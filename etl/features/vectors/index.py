@@ -1,23 +1,29 @@
 """The vector index of a feature view: its newest vectors in a table that Cassandra searches by cosine similarity."""
 
+import asyncio
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from etl.cassandra.cluster import Cluster
 from etl.cassandra.control import Control
 from etl.cassandra.deletions import delete_rows
 from etl.cassandra.tables import append_rows, read_table
+from etl.cassandra.task_sessions import insert_into, row_reader
 from etl.errors import FunctionError, UnreachableError
 from etl.features.history import newest_of_images
 from etl.frames import kept
 from etl.tables.metadata_table import MetadataTable
+from etl.tables.runs import expiring, new_ingest_id, recorded_runs
+from etl.tables.sequence import Run, take_run
 from etl.workers import map_batches
 from schemas import TableName
 from schemas.features import FeatureView
@@ -33,7 +39,10 @@ existing rows has all of them.
 
 _BUILD_SECONDS = 3600.0
 
-ROWS = "id STRING, sha256 BINARY, vector ARRAY<FLOAT>"
+_TOGETHER = 128
+
+ROWS = "id STRING, sha256 BINARY, vector ARRAY<FLOAT>, expires BIGINT"
+"""``expires`` is in seconds since 1970; 0 for vectors that do not expire."""
 
 
 def check_vector(view: FeatureView) -> tuple[str, int]:
@@ -59,6 +68,7 @@ def update_index(metadata: MetadataTable, view: FeatureView) -> int:
     table, values = view.index_table_of(metadata.name), view.table_of(metadata.name)
     if control.columns(table) is None:
         control.define(create_vectors(table, length))
+    run: Run | None = None  # A run of its own: one that deletes images sees it, and a later one wins over it.
     current = partial(read_table, spark, values, columns=["id", "sequence", "sha256", "error"])
     with ExitStack() as stack:
         newest = current().transform(newest_of_images).where(F.col("error").isNull())
@@ -66,28 +76,49 @@ def update_index(metadata: MetadataTable, view: FeatureView) -> int:
         lacking = kept(newest.join(indexed, on=["id", "sha256"], how="left_anti"), stack=stack)
         count, written = lacking.count(), 0
         if count:
+            run = index_run(metadata, view)
             vectors = read_table(spark, values, columns=["id", "sequence", field]).withColumnRenamed(field, "vector")
             found = lacking.join(vectors, on=["id", "sequence"], how="inner").select("id", "sha256", "vector")
-            rows = kept(map_batches(found, task=partial(_as_floats, length=length), schema=ROWS), stack=stack)
+            ends_of = values if expiring(recorded_runs(control, metadata.name)) else None
+            task = partial(_as_floats, length=length, cluster=control.located, ends_of=ends_of)
+            rows = kept(map_batches(found, task=task, schema=ROWS), stack=stack)
             written = rows.count()
-            _write(control, rows, table=table, is_small=count <= FEW)
+            _write(control, rows, table=table, clock=run.clock, is_small=count <= FEW)
     # After the vectors were written: an image may have been deleted after its value was read.
     valid = current().transform(newest_of_images).where(F.col("error").isNull()).select("id")
     gone = read_table(spark, table, columns=["id"]).join(valid, on="id", how="left_anti")
-    delete_rows(gone, table=table, cluster=control.located)
+    if not gone.isEmpty():
+        run = run or index_run(metadata, view)
+        delete_rows(gone, table=table, cluster=control.located, clock=run.last_clock)
     _build(control, table, length)
     return written
 
 
-def _write(control: Control, rows: DataFrame, *, table: TableName, is_small: bool) -> None:
+def index_run(metadata: MetadataTable, view: FeatureView) -> Run:
+    """Begin a run that changes the vector index of a view."""
+    return take_run(
+        metadata.control,
+        table=metadata.name,
+        kind="features",
+        dataset=metadata.dataset,
+        source=f"{view.title} index",
+        ingest_id=new_ingest_id(),
+    )
+
+
+def _write(control: Control, rows: DataFrame, *, table: TableName, clock: int, is_small: bool) -> None:
     """Write vectors, many of them without an index, which is faster."""
     if is_small:
-        insert = f"INSERT INTO {table.quoted} (id, sha256, vector) VALUES (?, ?, ?)"
+        insert = insert_into(table, ["id", "sha256", "vector"], has_ttl=True)
         for row in rows.toLocalIterator():
-            control.execute(insert, (uuid.UUID(row.id), bytes(row.sha256), row.vector))
+            ttl = max(1, row.expires - int(time.time())) if row.expires else 0
+            control.execute(insert, (uuid.UUID(row.id), bytes(row.sha256), row.vector, clock, ttl))
         return
     control.define(drop_vector_index(table))
-    append_rows(rows, table=table)
+    left = F.when(F.col("expires") > 0, F.greatest(F.lit(1), F.col("expires") - F.unix_timestamp())).otherwise(0)
+    append_rows(
+        rows.select("id", "sha256", "vector", left.cast("int").alias("ttl")), table=table, clock=clock, ttl="ttl"
+    )
     control.define(drop_vector_index(table))  # again: another run may have created it in the meantime
 
 
@@ -106,15 +137,30 @@ def _build(control: Control, table: TableName, length: int) -> None:
         time.sleep(1)
 
 
-def _as_floats(batches: Iterable[pa.RecordBatch], *, length: int) -> Iterator[pa.RecordBatch]:
-    """Vectors as lists of numbers, without those of length 0."""
+def _as_floats(
+    batches: Iterable[pa.RecordBatch], *, length: int, cluster: Cluster, ends_of: TableName | None
+) -> Iterator[pa.RecordBatch]:
+    """Vectors as lists of numbers, without those of length 0, with their ends if their values can expire."""
     for batch in batches:
         ids, digests, blobs = (column.to_pylist() for column in batch.columns)
         vectors = [None if blob is None else np.frombuffer(blob, "<f4", count=length) for blob in blobs]
         chosen = [i for i, one in enumerate(vectors) if one is not None and one.any()]
+        wanted = [uuid.UUID(ids[i]) for i in chosen]
+        ends = [0] * len(chosen) if ends_of is None else asyncio.run(_ends(wanted, cluster, ends_of))
         columns = [
             pa.array([ids[i] for i in chosen], pa.string()),
             pa.array([digests[i] for i in chosen], pa.binary()),
             pa.array([vectors[i] for i in chosen], pa.list_(pa.float32())),
+            pa.array(ends, pa.int64()),
         ]
-        yield pa.RecordBatch.from_arrays(columns, names=["id", "sha256", "vector"])
+        yield pa.RecordBatch.from_arrays(columns, names=["id", "sha256", "vector", "expires"])
+
+
+async def _ends(images: Sequence[uuid.UUID], cluster: Cluster, values: TableName) -> list[int]:
+    """When the newest values of images expire, in seconds since 1970: 0 for never, 1 for those that have expired."""
+    found: list[tuple[Any, ...] | None] = []
+    now = int(time.time())
+    async with row_reader(cluster, values, columns=("id", "sha256"), has_ttl=True) as read:
+        for start in range(0, len(images), _TOGETHER):
+            found += await asyncio.gather(*(read(one.bytes) for one in images[start : start + _TOGETHER]))
+    return [1 if row is None else now + row[1] if row[1] else 0 for row in found]

@@ -22,6 +22,7 @@ from etl.sources.entries import Entry
 from etl.tables.runs import ingest_time
 from etl.tables.sequence import Run
 from etl.tables.states import is_deleted, last_removal
+from schemas import TableName
 from schemas.tables import check_column, history_of
 
 REPLACED = "replaced"  # the kind of rows in the history
@@ -42,6 +43,7 @@ class TableTarget:
     keeps_groups: bool = False  # whether existing ones are written again, because cells of these rows can expire
     ttl: int = 0  # the seconds after which the rows expire; 0 for never
     before: Mapping[uuid.UUID, int] | None = None  # if rows may be replaced: the last run of each ingest id
+    values: tuple[TableName, ...] = ()  # with what was computed of images, if these rows or theirs can expire
     restores: bool = False  # whether deleted images are ingested again, also those whose rows are left
 
     @property
@@ -59,6 +61,15 @@ class TableTarget:
             yield await TableRows.prepare(session, self, self.run.task_clock)
 
 
+def ends_with(left: int | None, *, ttl: int) -> bool:
+    """Whether values that end with a row, after these seconds (None: never), still do so, or end before it, if the row
+    is written with a time to live (0 for none).
+    """
+    if left is None or not ttl:
+        return left is None and not ttl
+    return left <= ttl
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplacedStates:
     """Reads the states of images before a run replaces them."""
@@ -70,6 +81,7 @@ class ReplacedStates:
     clock: int  # of the task's writes, in microseconds
     before: Mapping[uuid.UUID, int]  # the last run of each ingest id, for rows without a run
     removals: Any  # the query of an image's history, if the run ingests deleted images again
+    values: list[Any]  # statements that remove what was computed of an image
 
     @classmethod
     async def prepare(
@@ -80,6 +92,7 @@ class ReplacedStates:
         labels = ["labels"] if tables.label_type == "multi" else []
         state = [columns.label, "or_label", "or_split", "sha256", "source", "since", "ingest_id", *labels]
         wanted = ", ".join(f'"{check_column(name)}"' for name in state)
+        wanted += ", TTL(ingest_id)" if target.values else ""
         query = f'SELECT {wanted} FROM {tables.metadata.quoted} WHERE "{columns.id}" = ?'
         removals = f"SELECT {', '.join(_OF_REMOVAL)} FROM {history_of(tables.metadata).quoted} WHERE id = ?"
         written = ["id", "until", "since", "kind", "label", "or_label", "or_split", "sha256", "source", "at", *labels]
@@ -91,17 +104,25 @@ class ReplacedStates:
             clock=clock,
             before=before,
             removals=await session.prepare(removals) if target.restores else None,
+            values=[
+                await session.prepare(f"DELETE FROM {table.quoted} USING TIMESTAMP ? WHERE id = ?")
+                for table in target.values
+            ],
         )
 
     async def follow(self, image: uuid.UUID, new: ImageRow, /) -> tuple[int, list[tuple[Any, tuple[Any, ...]]]]:
         """Compare the new state of an image with its current one. Returns the run since which the image has the new
-        state, and the row of the history to write with it, if any. Raises `UnreachableError`.
+        state, and what to write with it: the row of the history, if any, and the removal of values that would not end
+        with the image. Raises `UnreachableError`.
         """
         run, label_type = self.target.run, self.target.tables.label_type
         row = await self.session.read(self.query, image, about=f"the row of image {image}")
         if row is None:
             return run.sequence, []
         label, or_label, or_split, sha256, source, since, ingest_id, *rest = row
+        gone: list[tuple[Any, tuple[Any, ...]]] = []
+        if self.values and not ends_with(rest.pop(), ttl=self.target.ttl):
+            gone = [(statement, (self.clock, image)) for statement in self.values]
         if since is None:
             since = 0 if ingest_id is None else self.before.get(uuid.UUID(str(ingest_id)), 0)
         if self.removals is not None:
@@ -109,18 +130,18 @@ class ReplacedStates:
             removal = last_removal(dict(zip(_OF_REMOVAL, one, strict=True)) for one in history)
             # The deletion has recorded this state. The image counts as deleted until its row has a later run.
             if removal is not None and is_deleted(since, kind=removal["kind"], until=removal["until"]):
-                return run.sequence, []
+                return run.sequence, gone
         labels = None if not rest or rest[0] is None else list(rest[0])
         is_same = (label, labels, or_label, bytes(sha256 or b"")) == (new.label, new.labels, new.or_label, new.sha256)
         # masks have no hash: a mask that is written again may be another one
         if is_same and label_type != "blob":
-            return since, []
+            return since, gone
         if since >= run.sequence:  # a repeated task, or a later run, whose rows win
-            return run.sequence, []
+            return run.sequence, gone
         at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=run.clock // 1000)
         values = (image, run.sequence, since, REPLACED, label, or_label, or_split, sha256, source, at)
         more = (labels,) if label_type == "multi" else ()
-        return run.sequence, [(self.insert, (*values, *more, self.clock))]
+        return run.sequence, [(self.insert, (*values, *more, self.clock)), *gone]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,12 +11,15 @@ from etl.cassandra.control import Control
 from etl.errors import FunctionError, TableError
 from etl.features.vectors import index
 from etl.features.vectors.neighbors import Neighbors, find_neighbors
+from etl.ingest import ingestion
+from etl.ingest.plan import IngestPlan
+from etl.sources.plan import SourcePlan
 from etl.tables.removal import value_tables
 from imagestrata.cli import main
 from schemas import TableName, image_id
 from schemas.features import ViewName
 from tests.support.encoding import encoded
-from tests.support.features import FUNCTIONS, featurize, ingest
+from tests.support.features import FUNCTIONS, featurize, ingest, tables_of
 from tests.support.trees import plant
 
 COUNT = 300
@@ -100,3 +103,20 @@ def test_neighbors_by_the_index_are_those_of_numpy(
     assert "10 neighbors by vector@v1: all vectors were compared" in capsys.readouterr().out
     assert main(["similar", str(first), "-m", str(metadata), "--view", "size", *place]) == 1
     assert "Wanted values of size" in capsys.readouterr().err
+
+
+def test_vectors_expire_with_their_images(
+    spark: SparkSession, control: Control, keyspace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = plant(tmp_path / "tree", {f"a/{n}.png": encoded(np.full((2, 2, 3), n, np.uint8)) for n in (1, 2, 3)})
+    tables, source = tables_of(keyspace), SourcePlan(address=str(tree))
+    for few, images in ((1, 3), (10, 4)):  # written at once, and one by one
+        monkeypatch.setattr(index, "FEW", few)
+        plant(tree, {f"a/{images}.png": encoded(np.full((2, 2, 3), images, np.uint8))})
+        ingestion.run(spark, plan=IngestPlan(source=source, **tables, ttl=3600, resume=True))
+        featurize(spark, keyspace, f"vector={FUNCTIONS}:vector", vector_index=True)
+        found = control.execute(f"SELECT TTL(vector) AS ttl FROM {keyspace}.metadata_vector_v1_index")
+        assert len(found) == images
+        assert all(3000 < row.ttl <= 3600 for row in found)
+    ingestion.run(spark, plan=IngestPlan(source=source, **tables, ttl=0))
+    assert not control.execute(f"SELECT id FROM {keyspace}.metadata_vector_v1_index")

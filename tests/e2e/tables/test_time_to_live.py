@@ -1,5 +1,6 @@
 """Images that expire: all of their rows go, splits say when, and a run of the same source cannot forget it."""
 
+import uuid
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -37,8 +38,18 @@ def test_images_with_a_time_to_live_expire_with_all_their_rows(
     with pytest.raises(TableError, match="no column ttl int in"):
         job.run(spark, plan=replace(plan, ttl=3600, create=False))
     assert job.run(spark, plan=plan).images == 8
+    # images that were written long after their ingest began
+    now = uuid.uuid1()
+    ticks = now.time - 3 * 3600 * 10**7
+    begun = uuid.UUID(fields=(ticks & 0xFFFFFFFF, ticks >> 32 & 0xFFFF, ticks >> 48 | 0x1000, *now.fields[3:]))
+    assert job.run(spark, plan=replace(plan, ttl=7200, ingest_id=begun)).images == 8
+    featurize(spark, keyspace, "brightness")
+    values = control.execute(f"SELECT TTL(brightness) AS ttl FROM {keyspace}.metadata_brightness_v2")
+    assert len(values) == 8
+    assert all(6000 < row.ttl <= 7200 for row in values)
     started = datetime.now().astimezone()
     assert job.run(spark, plan=replace(plan, ttl=3600)).images == 8
+    assert not control.execute(f"SELECT id FROM {keyspace}.metadata_brightness_v2")  # they would outlive the images
     metadata = control.execute(f"SELECT TTL(path) AS ttl FROM {keyspace}.metadata")
     data = control.execute(f"SELECT TTL(data) AS ttl FROM {keyspace}.data")
     assert all(3000 < row.ttl <= 3600 for row in [*metadata, *data])
@@ -48,7 +59,7 @@ def test_images_with_a_time_to_live_expire_with_all_their_rows(
     assert all(3000 < row.ttl <= 3600 for row in values)
 
     with pytest.raises(
-        ConflictError, match=r"run 3 had --ttl 3600, and this one has none\. Set --ttl 3600, or --ttl n"
+        ConflictError, match=r"run 5 had --ttl 3600, and this one has none\. Set --ttl 3600, or --ttl n"
     ):
         job.run(spark, plan=plan)
     repair = VerifyPlan(**tables, ingest=replace(plan, create=False, overwrite=True), repair=True)
@@ -64,11 +75,12 @@ def test_images_with_a_time_to_live_expire_with_all_their_rows(
     assert any(f"8 images will expire (--ttl), the first at {expires}" in warning for warning in report.warnings)
     splitting.run(spark, plan=SplitPlan(metadata_in=cache, out=f"{folder}2", **of_them))
     assert open_split(f"{folder}2").manifest.expires == expires
-    splitting.run(spark, plan=SplitPlan(**tables, as_of="3", out=f"{folder}3", **of_them))
+    splitting.run(spark, plan=SplitPlan(**tables, as_of="5", out=f"{folder}3", **of_them))
     assert open_split(f"{folder}3").manifest.expires == expires
 
     job.run(spark, plan=replace(plan, ttl=1))
-    until(lambda: not any(control.execute(f"SELECT id FROM {keyspace}.{name}") for name in ("metadata", "data")))
+    tables_left = ("metadata", "data", "metadata_brightness_v2")
+    until(lambda: not any(control.execute(f"SELECT id FROM {keyspace}.{name}") for name in tables_left))
     where: dict[str, Any] = {"hosts": cassandra.hosts, "port": cassandra.port, "batch_size": 4}
     split = loader.open_split(folder, cache=tmp_path / "opened")
     for options in ({}, {"on_missing": "skip"}):

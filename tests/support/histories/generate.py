@@ -18,9 +18,11 @@ from tests.support.histories.machine import (
     Relabel,
     Repair,
     Together,
+    Wait,
 )
 
 FLAGS = ("resume", "overwrite", "prune", "restore")
+TTLS = (None, 0, 1000, 3000)
 
 
 def history(number: int, *, length: int = 10) -> list[Operation]:
@@ -28,8 +30,9 @@ def history(number: int, *, length: int = 10) -> list[Operation]:
     numbers = random.Random(number)
     found: list[Operation] = [Put("one", path, "1", "a") for path in PATHS if numbers.random() < 0.7]
     found += [Put("two", path, "2", "b") for path in PATHS if numbers.random() < 0.2]
+    expires = numbers.random() < 0.3
     if numbers.random() < 0.7:
-        found.append(Alone(Ingest("one")))
+        found.append(Alone(Ingest("one", ttl=numbers.choice(TTLS) if expires else None)))
     for _ in range(numbers.randint(2, length)):
         kind = numbers.random()
         source, path = "one" if numbers.random() < 0.8 else "two", numbers.choice(PATHS)
@@ -37,28 +40,33 @@ def history(number: int, *, length: int = 10) -> list[Operation]:
             found.append(Drop(source, path))
         elif kind < 0.35:
             found.append(Put(source, path, numbers.choice("123"), numbers.choice("abc")))
+        elif expires and kind < 0.45:
+            found.append(Wait(numbers.choice((500, 1500, 4000))))
         elif kind < 0.8:
-            found.append(_alone(numbers))
+            found.append(_alone(numbers, expires=expires))
         else:
             turns = tuple(numbers.randint(0, 1) for _ in range(numbers.randint(0, 40)))
-            found.append(Together(_alone(numbers), _alone(numbers), turns))
+            first = _alone(numbers, expires=expires)
+            found.append(Together(first, _alone(numbers, expires=expires), turns))
     return found
 
 
-def _alone(numbers: random.Random) -> Alone:
+def _alone(numbers: random.Random, *, expires: bool) -> Alone:
     kill = numbers.randint(0, 12) if numbers.random() < 0.4 else None
     kind = numbers.random()
     if kind < 0.1:
         paths = sorted(numbers.sample(PATHS, numbers.choice((1, 1, 2))))
         return Alone(Relabel(tuple((path, numbers.choice("abc")) for path in paths)), kill)
     if kind < 0.25:
-        return Alone(numbers.choice((Featurize(), Featurize(), Repair(), Repair(), Repair("one"))), kill)
+        return Alone(numbers.choice((Featurize(), Featurize(True), Repair(), Repair(), Repair("one"))), kill)
     if kind < 0.5:
         return Alone(Delete(tuple(sorted(numbers.sample(PATHS, numbers.choice((1, 1, 1, 2)))))), kill)
     flags = tuple(flag for flag in FLAGS if numbers.random() < 0.35)
     continues = numbers.randint(0, 3) if numbers.random() < 0.15 else None
     retried = numbers.randint(0, 2) if numbers.random() < 0.2 else 0
-    return Alone(Ingest("one" if numbers.random() < 0.8 else "two", flags, retried, continues), kill)
+    ttl = numbers.choice(TTLS) if expires and numbers.random() < 0.8 else None
+    flags += ("groups",) if expires and numbers.random() < 0.3 else ()
+    return Alone(Ingest("one" if numbers.random() < 0.8 else "two", flags, retried, continues, ttl), kill)
 
 
 def played(history: Sequence[Operation], *, is_one_keyspace: bool = True) -> str | None:

@@ -5,9 +5,13 @@ and removals are written by the code of the product.
 """
 
 import hashlib
+import math
+import time
 import uuid
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 from etl.cassandra.registry import label_views_of, register_view
@@ -15,6 +19,8 @@ from etl.cassandra.task_sessions import insert_into
 from etl.deleting.deletion import WRITERS
 from etl.errors import ConflictError
 from etl.features.computing.tasks import FeatureOrder, Image, Value, ValueRows
+from etl.features.vectors.index import index_run
+from etl.ingest.destination import check_ttl
 from etl.ingest.plan import Tables
 from etl.ingest.writing.preparation import PreparedImage
 from etl.ingest.writing.table_rows import TableRows, TableTarget
@@ -22,8 +28,8 @@ from etl.labels.versions import label_views, next_version
 from etl.pictures.images import Header
 from etl.sources.entries import Entry
 from etl.tables.metadata_table import MetadataTable
-from etl.tables.removal import RECORDED, Removal, Remover
-from etl.tables.runs import is_shared, new_ingest_id, recorded_runs, sequences_by_ingest
+from etl.tables.removal import RECORDED, Removal, Remover, value_tables
+from etl.tables.runs import expiring, is_shared, recorded_runs, sequences_by_ingest
 from etl.tables.sequence import Run, finish_run, take_lone_run, take_run
 from etl.verify.comparison import MISSING_BLOB, NO_METADATA
 from etl.verify.plan import VerifyPlan
@@ -40,6 +46,7 @@ from schemas.tables import (
     create_history,
     create_label_values,
     create_shared,
+    create_vectors,
     history_of,
     label_bucket,
 )
@@ -59,6 +66,10 @@ class RefusedError(Exception):
     """A job that ended with an error for its user."""
 
 
+class OvertakenError(RefusedError):
+    """A job that was refused because another one has done the same in the meantime."""
+
+
 @dataclass
 class World:
     """The tables, and what a job has done to them."""
@@ -74,7 +85,12 @@ class World:
     # its user to delete them again; until then they may be there or not.
     uncertain: set[uuid.UUID] = field(default_factory=set)
     attempts: int = 0
+    ingests: int = 0
 
+    ends: dict[uuid.UUID, float] = field(default_factory=dict)  # when what is wanted of an image expires
+    expired: set[uuid.UUID] = field(default_factory=set)  # the images that expired at any time
+    # Whether a run computed values while another one gave images another end: it may have read the earlier end.
+    has_raced: bool = False
     last_deletions: dict[uuid.UUID, int] = field(default_factory=dict)  # the last run that deleted each image
     # by the run of each registered version: what it said of images
     versions: dict[int, dict[uuid.UUID, tuple[Any, ...]]] = field(default_factory=dict)
@@ -89,6 +105,8 @@ class World:
         self.store.define(create_shared("registry", "k"))
         self.values = VIEW.table_of(self.tables.metadata)
         self.store.define(create_feature_values(self.values, VIEW.fields))
+        self.vectors = VIEW.index_table_of(self.tables.metadata)
+        self.store.define(create_vectors(self.vectors, 1))
 
     @property
     def rows(self) -> dict[uuid.UUID, dict[str, Any]]:
@@ -107,18 +125,43 @@ class World:
         runs, values = recorded_runs(self.control, self.tables.metadata), list(self.store.rows(str(self.values)))
         views = label_views(self.control, self.tables.metadata, name=LABEL)
         labels = list(self.store.rows("k.metadata_label")) if "k.metadata_label" in self.store.tables else []
-        return Reading(self.rows, there, runs, values, views, labels)
+        return Reading(self.rows, there, runs, values, views, labels, list(self.store.rows(str(self.vectors))))
 
     def opened(self) -> MetadataTable:
         """The metadata table as the driver opens it."""
         spark: Any = None
         return MetadataTable.open(spark, self.control, self.tables.metadata)
 
-    def wrote(self, image: uuid.UUID, run: Run, state: Known | None) -> None:
+    def wrote(self, image: uuid.UUID, run: Run, state: Known | None, *, ttl: int = 0) -> None:
         """Remember the last run that wrote or removed an image."""
         self.written[run.sequence, image] = state
         if run.sequence >= self.wanted.get(image, (0, None))[0]:
             self.wanted[image] = (run.sequence, state)
+            self.ends[image] = self.store.now + ttl if ttl else float("inf")
+
+    @property
+    def now(self) -> datetime:
+        """The time of the cluster."""
+        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.store.now)
+
+    def new_ingest_id(self) -> uuid.UUID:
+        """The id of an ingest that begins now."""
+        self.ingests += 1
+        ticks = int(self.now.timestamp()) * 10**7 + 0x01B21DD213814000
+        low, middle, high = ticks & 0xFFFFFFFF, ticks >> 32 & 0xFFFF, ticks >> 48 | 0x1000
+        return uuid.UUID(fields=(low, middle, high, 0x80, 0, self.ingests))
+
+    def wait(self, seconds: int) -> None:
+        """Let time pass. An image that was deleted, came back and expired counts as deleted as far as the tables know:
+        the row that said that it came back is gone.
+        """
+        self.store.now += seconds
+        for image, (sequence, state) in self.wanted.items():
+            if state is not None and self.ends[image] <= self.store.now:
+                self.wanted[image] = (sequence, None)
+                self.expired.add(image)
+        for image in self.expired & self.last_deletions.keys() & self.read().deleted() - self.rows.keys():
+            self.deleted.setdefault(image, self.last_deletions[image])
 
 
 def id_of(path: str) -> uuid.UUID:
@@ -134,10 +177,17 @@ async def ingest(
     overwrite: bool = False,
     prune: bool = False,
     restore: bool = False,
+    groups: bool = False,
+    ttl: int | None = None,
     retried: int = 0,
     ingest_id: uuid.UUID | None = None,
 ) -> None:
     """Ingest a source. The task's first attempt ends after ``retried`` images, and a second one writes them all."""
+    plan: Any = SimpleNamespace(tables=world.tables, ingest_id=ingest_id, ttl=ttl, source_name=source)
+    try:
+        check_ttl(world.control, plan=plan)
+    except ConflictError:
+        raise RefusedError("another --ttl") from None
     files, reading = {id_of(path): (path, file) for path, file in world.sources[source].items()}, world.read()
     known = {image: row for image, row in reading.rows.items() if not restore or image not in reading.half_deleted()}
     there = {image: row for image, row in known.items() if image in files}
@@ -145,18 +195,21 @@ async def ingest(
         raise RefusedError("from another source")
     done: set[uuid.UUID] = set()
     if resume or ingest_id is not None:
+        ttls = expiring(reading.runs)
         done = {
-            image for image, row in there.items() if row["source"] == source and row["or_label"] == files[image][1][1]
-        }
-    others = len(there) - len(done)
+            image for image, row in there.items()
+            if row["source"] == source and row["or_label"] == files[image][1][1]
+            and ttls.get(str(row["ingest_id"]), 0) == (ttl or 0)
+        }  # fmt: skip
+    others = len(there) - len(done) + len(reading.half_deleted() & files.keys() if restore else ())
     deleted = set() if restore else reading.deleted() & files.keys()
     done |= deleted
     left = {image: one for image, one in files.items() if image not in done}
     await Step()
     if not left and not prune:
         return
-    ingest_id = ingest_id or new_ingest_id()
-    run = _begin(world, "ingest", source, ingest_id)
+    ingest_id = ingest_id or world.new_ingest_id()
+    run = _begin(world, "ingest", source, ingest_id, ttl=ttl or 0)
     if not restore and len(world.read().deleted() & files.keys()) > len(deleted):
         raise RefusedError("deleted since")
     runs = recorded_runs(world.control, world.tables.metadata)
@@ -164,16 +217,17 @@ async def ingest(
     if follows:
         world.store.define(create_history(world.tables.metadata))
     await write(world, left, source=source, run=run, ingest_id=ingest_id, follows=follows, restore=restore,
-                retried=retried)  # fmt: skip
+                groups=groups, ttl=ttl or 0, retried=retried)  # fmt: skip
     if prune:
         await _prune(world, source, found=files.keys(), run=run)
     finish_run(world.control, run)
 
 
-def _begin(world: World, kind: str, source: str, ingest_id: uuid.UUID) -> Run:
+def _begin(world: World, kind: str, source: str, ingest_id: uuid.UUID, *, ttl: int = 0) -> Run:
     return take_run(
-        world.control, table=world.tables.metadata, kind=kind, dataset="k", source=source, ingest_id=ingest_id
-    )
+        world.control, table=world.tables.metadata, kind=kind, dataset="k", source=source, ingest_id=ingest_id,
+        ttl=ttl or None,
+    )  # fmt: skip
 
 
 async def write(
@@ -185,23 +239,29 @@ async def write(
     ingest_id: uuid.UUID,
     follows: bool,
     restore: bool,
-    retried: int,
+    groups: bool = False,
+    ttl: int = 0,
+    retried: int = 0,
 ) -> None:
     """Write images, as a task does."""
-    before = sequences_by_ingest(recorded_runs(world.control, world.tables.metadata)) if follows else None
+    runs = recorded_runs(world.control, world.tables.metadata)
+    can_expire = bool(ttl or expiring(runs))
     target = TableTarget(
         cluster=world.control.cluster, tables=world.tables, source_name=source, ingest_id=ingest_id, run=run,
-        before=before, restores=restore,
+        before=sequences_by_ingest(runs) if follows else None, restores=restore, ttl=ttl, has_groups=groups,
+        keeps_groups=can_expire and not groups and follows,
+        values=value_tables(world.control, world.tables.metadata) if can_expire and follows else (),
     )  # fmt: skip
     for last in (retried, len(files)) if retried else (len(files),):
         world.attempts += 1
         rows = await TableRows.prepare(world.session, target, run.clock_of(world.attempts))
         for image, (path, (data, name)) in list(files.items())[:last]:
             digest = hashlib.sha256(data).digest()
-            entry = Entry(image.bytes, b"", path.encode(), name, None, b"", None, len(data))
+            group = f"group of {path}" if groups else None
+            entry = Entry(image.bytes, b"", path.encode(), name, group, b"", None, len(data))
             prepared = PreparedImage(data, digest, Header("PNG", 1, 1), None, None, None)
             await rows.accept(entry, prepared, CLASSES[name])
-            world.wrote(image, run, (digest, CLASSES[name]))
+            world.wrote(image, run, (digest, CLASSES[name]), ttl=ttl)
             if restore and world.deleted.get(image, run.sequence) < run.sequence:
                 del world.deleted[image]
 
@@ -269,14 +329,51 @@ async def delete(world: World, ids: Collection[uuid.UUID]) -> None:
     finish_run(world.control, run)
 
 
-async def featurize(world: World) -> None:
+async def featurize(world: World, *, has_index: bool = False) -> None:
     """Compute the values that images lack, as `featurizing.run` does."""
+    await _compute(world)
+    if has_index:
+        await _index(world)
+
+
+async def _index(world: World) -> None:
+    """`index.update_index`."""
     reading = world.read()
-    lacking = {image: row for image, row in reading.rows.items() if reading.value(image) is None}
+    indexed = {(row["id"], row["sha256"]) for row in reading.vectors}
+    lacking = [row for row in reading.newest_values().values() if (row["id"], row["sha256"]) not in indexed]
+    await Step()
+    run = None
+    if lacking:
+        run = index_run(world.opened(), VIEW)
+        await Step()
+        keys = {(row["id"], row["sequence"]) for row in lacking}
+        ends = world.store.ends(str(world.values))
+        found = [row for row in world.read().values if (row["id"], row["sequence"]) in keys]
+        lasting = {key: max(ends[key]) for key in ends}
+        for row in found:
+            await Step()
+            end = lasting[row["id"], row["sequence"]]
+            ttl = 0 if math.isinf(end) else int(end - world.store.now)
+            insert = insert_into(world.vectors, ["id", "sha256", "vector"], has_ttl=True)
+            world.store.write(insert, (row["id"], row["sha256"], [row["f"]], run.clock, ttl))
+    await Step()
+    valid = world.read().newest_values().keys()
+    await Step()
+    for image in [row["id"] for row in world.read().vectors if row["id"] not in valid]:
+        run = run or index_run(world.opened(), VIEW)
+        await Step()
+        delete = f"DELETE FROM {world.vectors.quoted} USING TIMESTAMP ? WHERE id = ?"
+        world.store.write(delete, (run.last_clock, image))
+
+
+async def _compute(world: World) -> None:
+    """Compute and write values."""
+    reading = world.read()
+    lacking = {image: reading.rows[image] for image in reading.visible() if reading.value(image) is None}
     await Step()
     if not lacking:
         return
-    ingest_id = new_ingest_id()
+    ingest_id = world.new_ingest_id()
     order = FeatureOrder(
         cluster=world.control.cluster, data=world.tables.data, metadata=world.tables.metadata, columns=Columns(),
         views=(VIEW,), run=_begin(world, "features", VIEW.title, ingest_id), run_id=ingest_id, timeout=1,
@@ -286,7 +383,11 @@ async def featurize(world: World) -> None:
     for image, row in lacking.items():
         data = world.data.get(image)
         if data is not None and hashlib.sha256(data).digest() == row["sha256"]:
-            of_image = Image(image.bytes, row["path"], len(data), row["since"], 0, 0, row["sha256"], 1)
+            ttl = world.store.select(f"SELECT TTL(data) FROM {world.tables.data} WHERE id = ?", (image,))[0][
+                "TTL(data)"
+            ]
+            ends = int(time.time()) + ttl if ttl else 0
+            of_image = Image(image.bytes, row["path"], len(data), row["since"], 0, row["sha256"], 1, ends)
             await output.accept([Value(0, of_image, len(data), [int(data)], "")])
 
 
@@ -317,6 +418,8 @@ async def repair(world: World) -> None:
 async def rewrite(world: World, source: str) -> None:
     """Write the images of a source that have other rows or bytes again, as `verify.py --repair` does."""
     reading, data = world.read(), world.data
+    if expiring(reading.runs):
+        raise RefusedError("images expire")
     deleted, wrong = reading.deleted(), {}
     for path, (content, name) in world.sources[source].items():
         image, digest = id_of(path), hashlib.sha256(content).digest()
@@ -327,11 +430,11 @@ async def rewrite(world: World, source: str) -> None:
     await Step()
     if not wrong:
         return
-    ingest_id = new_ingest_id()
+    ingest_id = world.new_ingest_id()
     run = _begin(world, "repair", source, ingest_id)
     world.store.define(create_history(world.tables.metadata))
     chosen = {image: one for image, one in wrong.items() if image not in world.read().deleted()}
-    await write(world, chosen, source=source, run=run, ingest_id=ingest_id, follows=True, restore=False, retried=0)
+    await write(world, chosen, source=source, run=run, ingest_id=ingest_id, follows=True, restore=False)
     finish_run(world.control, run)
 
 
@@ -350,7 +453,7 @@ async def relabel(world: World, labels: Mapping[str, str]) -> None:
         return
     world.store.define(create_label_values(metadata.derived(f"_{LABEL}")))
     version = next_version(control, metadata, name=LABEL)
-    run = _begin(world, "labels", "labels.csv", new_ingest_id())
+    run = _begin(world, "labels", "labels.csv", world.new_ingest_id())
     view = FeatureView(
         name=LABEL, version=version, fields={LABEL: "int"}, source=Labels("labels.csv"),
         digest=hashlib.sha256(digest.encode()).hexdigest(), sequence=run.sequence,
@@ -370,6 +473,6 @@ async def relabel(world: World, labels: Mapping[str, str]) -> None:
     try:
         register_view(control, view, keyspace="k", kind=label_views_of(metadata))
     except ConflictError:
-        raise RefusedError("another run added this version") from None
+        raise OvertakenError("another run added this version") from None
     world.versions[run.sequence] = said
     finish_run(control, run)

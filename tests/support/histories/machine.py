@@ -10,9 +10,10 @@ from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from etl.tables.runs import overlapping, recorded_runs, unfinished
+from etl.tables.runs import expired, overlapping, recorded_runs, unfinished
 from tests.support.histories.jobs import (
     CLASSES,
+    OvertakenError,
     RefusedError,
     World,
     delete,
@@ -44,6 +45,12 @@ class Drop(NamedTuple):
     path: str
 
 
+class Wait(NamedTuple):
+    """Time passes, while no job runs."""
+
+    seconds: int
+
+
 class Ingest(NamedTuple):
     """`jobs.ingest`; ``continues`` is the place of an earlier ingest in the history whose id it has."""
 
@@ -51,6 +58,7 @@ class Ingest(NamedTuple):
     flags: tuple[str, ...] = ()
     retried: int = 0
     continues: int | None = None
+    ttl: int | None = None  # seconds; 0 for `none`
 
 
 class Delete(NamedTuple):
@@ -60,7 +68,9 @@ class Delete(NamedTuple):
 
 
 class Featurize(NamedTuple):
-    """`jobs.featurize`."""
+    """`jobs.featurize`, with the index of vectors or without it."""
+
+    has_index: bool = False
 
 
 class Repair(NamedTuple):
@@ -93,7 +103,7 @@ class Together(NamedTuple):
     turns: tuple[int, ...]
 
 
-Operation = Put | Drop | Alone | Together
+Operation = Put | Drop | Wait | Alone | Together
 
 
 class BrokenError(AssertionError):
@@ -107,7 +117,7 @@ class _Running:
     coroutine: Coroutine[Any, Any, None]
     kill: int | None
     steps: int = 0
-    outcome: str | None = None  # finished, refused, killed
+    outcome: str | None = None  # finished, refused, overtaken, killed
     sequence: int | None = None  # of its run
     # the states that each image had at some time after its end; None for no image
     passed: dict[uuid.UUID, set["Known | None"]] = field(default_factory=dict)
@@ -123,6 +133,8 @@ class _Running:
             self.coroutine.send(None)
         except StopIteration:
             self.outcome = "finished"
+        except OvertakenError:
+            self.outcome = "overtaken"
         except RefusedError:
             self.outcome = "refused"
 
@@ -145,13 +157,17 @@ class Machine:
                     self.world.sources[source][path] = (content.encode(), name)
                 case Drop(source, path):
                     self.world.sources[source].pop(path, None)
+                case Wait(seconds):
+                    self.world.wait(seconds)
+                    self._check_rest()
+                    self._check_seen()
                 case Alone():
                     self._run([operation], ())
                 case Together(first, second, turns):
                     self._run([first, second], turns)
 
     def _run(self, jobs: Sequence[Alone], turns: Sequence[int]) -> None:
-        before, no_bytes = self._newest(), self._without_bytes()
+        before, no_bytes, groups = self._newest(), self._without_bytes(), self._groups()
         running = [_Running(self._start(one.job), one.kill) for one in jobs]
         for turn in [*turns, *([0, 1] * 500 if len(jobs) > 1 else [0] * 500)]:
             one = running[turn] if running[turn].outcome is None else running[-1 - turn if len(jobs) > 1 else 0]
@@ -164,11 +180,16 @@ class Machine:
                 self._note_states(running)
         assert all(one.outcome for one in running), "a job does not end"
         self._note_uncertain(jobs, running)
+        kinds = {type(one.job) for one in jobs}
+        self.world.has_raced |= kinds == {Ingest, Featurize}
         self._check_rest()
         if all(one.outcome != "killed" for one in running) and (lost := self._without_bytes() - no_bytes):
             raise BrokenError(f"the bytes of {lost} are lost")
+        if len(jobs) == 1 and running[0].outcome == "overtaken":
+            raise BrokenError(f"{jobs[0]} says that another job has done the same, but was alone")
         if len(jobs) == 1 and running[0].outcome == "finished":
             self._check_finished(jobs[0].job)
+            self._check_groups(jobs[0].job, before=groups)
         newest = self._newest()
         if newest > before:
             self.seen[newest] = self._visible(), frozenset(self.world.uncertain | self._without_bytes())
@@ -177,6 +198,15 @@ class Machine:
                 certain = one.passed.keys() - self.world.uncertain
                 self.passed[one.sequence] = {image: one.passed[image] for image in certain}
         self._check_seen()
+
+    def _groups(self) -> dict[uuid.UUID, str]:
+        return {image: row["group_id"] for image, row in self.world.rows.items() if row["group_id"] is not None}
+
+    def _check_groups(self, job: Job, *, before: Mapping[uuid.UUID, str]) -> None:
+        now, rows = self._groups(), self.world.rows
+        lost = (before.keys() & rows.keys()) - now.keys()
+        if lost and isinstance(job, Ingest) and "groups" not in job.flags:
+            raise BrokenError(f"the groups of {lost} are lost")
 
     def _without_bytes(self) -> set[uuid.UUID]:
         """The images without bytes. In two keyspaces, a run that removes images and is killed leaves some."""
@@ -203,8 +233,8 @@ class Machine:
         match job:
             case Delete(paths):
                 return delete(self.world, [id_of(path) for path in paths])
-            case Featurize():
-                return featurize(self.world)
+            case Featurize(has_index):
+                return featurize(self.world, has_index=has_index)
             case Relabel(labels):
                 return relabel(self.world, dict(labels))
             case Repair(source):
@@ -215,8 +245,9 @@ class Machine:
         flags = dict.fromkeys(job.flags, True)
         source = job.source if again is None else again.source
         return ingest(
-            self.world, source, retried=job.retried, ingest_id=None if again is None else again.ingest_id, **flags
-        )
+            self.world, source, retried=job.retried, ttl=job.ttl,
+            ingest_id=None if again is None else again.ingest_id, **flags,
+        )  # fmt: skip
 
     def _newest(self) -> int:
         runs = recorded_runs(self.world.control, self.world.tables.metadata)
@@ -249,6 +280,7 @@ class Machine:
         for image, data in self.world.data.items() if self.world.is_one_keyspace else ():
             if data is not None and image not in rows and image in self.world.deleted.keys() - uncertain:
                 raise BrokenError(f"the bytes of {image} are there, which was deleted")
+        self._check_ends(reading)
         self._check_values(reading)
         self._check_labels(reading)
         read, there = reading.visible(), self._visible()
@@ -256,14 +288,38 @@ class Machine:
             if read.get(image) != there.get(image):
                 raise BrokenError(f"{image} of a split is {read.get(image)}. Wanted {there.get(image)}")
 
+    def _check_ends(self, reading: Reading) -> None:
+        """A row ends as a whole, and the values of an image end with it, or before. None are left of one that ended."""
+        store, metadata = self.world.store, self.world.store.ends("k.metadata")
+        for name in ("k.metadata", str(self.world.tables.data)):
+            if wrong := [key for key, ends in store.ends(name).items() if len(ends) > 1]:
+                raise BrokenError(f"the cells of {wrong} in {name} end at different times")
+        # in two keyspaces, a killed run leaves bytes with another end than their row
+        if self.world.has_raced or not self.world.is_one_keyspace:
+            return
+        unsure = self.world.uncertain
+        for table in (self.world.values, self.world.vectors):
+            for (image, *_), ends in store.ends(str(table)).items():
+                of_image = metadata.get((image,), {0.0})
+                if image in reading.rows.keys() - unsure and max(ends) > max(of_image):
+                    raise BrokenError(f"a row of {image} in {table} stays until {ends}, and the image until {of_image}")
+                if image in self.world.expired - reading.rows.keys() - unsure:
+                    raise BrokenError(f"a row of {image} is in {table}, which has expired")
+
     def _check_values(self, reading: Reading) -> None:
         """Every value is that of the bytes that it is said to be of, and none is of a deleted image."""
         for row in reading.values:
             if hashlib.sha256(str(row["f"]).encode()).digest() != row["sha256"]:
                 raise BrokenError(f"the value {row['f']} of {row['id']} is not that of its bytes")
             image = row["id"]
-            if image in self.world.deleted.keys() - self.world.uncertain and image not in reading.rows:
+            is_deleted = image in self.world.deleted.keys() - self.world.uncertain - self.world.expired
+            if is_deleted and image not in reading.rows:
                 raise BrokenError(f"the value {row['f']} of {image} is there, which was deleted")
+        for row in reading.vectors:
+            if hashlib.sha256(str(row["vector"][0]).encode()).digest() != row["sha256"]:
+                raise BrokenError(f"the vector {row['vector']} of {row['id']} is not that of its bytes")
+            if row["id"] in self.world.deleted.keys() - reading.rows.keys() - self.world.uncertain - self.world.expired:
+                raise BrokenError(f"the vector of {row['id']} is there, which was deleted")
         for image, now in reading.rows.items():
             value = reading.value(image)
             if value is not None and hashlib.sha256(str(value["f"]).encode()).digest() != now["sha256"]:
@@ -272,7 +328,8 @@ class Machine:
     def _check_labels(self, reading: Reading) -> None:
         """A registered version never changes, but for images that were deleted since: nothing of them is left."""
         labels = {row["id"]: row for row in reading.labels}
-        if gone := labels.keys() & self.world.deleted.keys() - self.world.uncertain - reading.rows.keys():
+        unsure = self.world.uncertain | self.world.expired
+        if gone := labels.keys() & self.world.deleted.keys() - unsure - reading.rows.keys():
             raise BrokenError(f"labels of {gone} are there, which were deleted")
         for view in reading.views:
             for image, said in self.world.versions[view.sequence or 0].items():
@@ -299,22 +356,37 @@ class Machine:
                 for image in map(id_of, paths):
                     if image in self.world.rows or (image in self.world.deleted and image not in deleted):
                         raise BrokenError(f"{image} is not deleted")
-            case Featurize():
-                reading, data = self.world.read(), self.world.data
-                for image, row in reading.rows.items():
-                    is_whole = hashlib.sha256(data.get(image) or b"").digest() == row["sha256"]
-                    if is_whole and reading.value(image) is None:
-                        raise BrokenError(f"{image} has no value")
+            case Featurize(has_index):
+                self._check_featurized(has_index=has_index)
             case Relabel(labels):
                 reading = self.world.read()
                 for path, name in labels:
-                    if id_of(path) not in reading.rows:  # left out, because it is deleted
+                    if id_of(path) not in reading.visible():  # left out, because it is deleted
                         continue
                     if (found := reading.corrected(id_of(path))) != CLASSES[name]:
                         raise BrokenError(f"{path} was relabelled as {name}, and is {found}")
             case Repair(None):
                 if half := self._without_bytes():
                     raise BrokenError(f"{half} are repaired, and have no bytes")
+
+    def _check_featurized(self, *, has_index: bool) -> None:
+        """Images have values, which end with them if they are new, and the vectors are those of the values."""
+        reading, store, half = self.world.read(), self.world.store, self.world.read().half_deleted()
+        for image, row in reading.rows.items():
+            is_whole = hashlib.sha256(self.world.data.get(image) or b"").digest() == row["sha256"]
+            if is_whole and image not in half and reading.value(image) is None:
+                raise BrokenError(f"{image} has no value")
+        data, newest = store.ends(str(self.world.tables.data)), next(iter(reading.runs), None)
+        for (image, sequence), ends in store.ends(str(self.world.values)).items():
+            cell = store.tables[str(self.world.values)].rows[image, sequence].cells["f"]
+            is_new = newest is not None and newest.kind == "features" and cell.time >= newest.clock
+            if is_new and image in reading.rows and max(ends) < max(data.get((image,), {0.0})) - 60:
+                raise BrokenError(
+                    f"a value of {image} was computed and ends at {ends}, and the image at {data[image,]}"
+                )
+        wanted = {image: row["sha256"] for image, row in reading.newest_values().items()}
+        if has_index and {row["id"]: row["sha256"] for row in reading.vectors} != wanted:
+            raise BrokenError(f"the vectors are {reading.vectors}. Wanted those of {wanted}")
 
     def _check_ingested(self, job: Ingest) -> None:
         rows = self.world.rows
@@ -343,13 +415,16 @@ class Machine:
                 now = rows[image]["sha256"] if image in rows and image not in self.world.deleted else None
                 if found.get(image) == GONE and image in seen and now != seen[image][0]:
                     continue
+                is_told = found.get(image) == GONE or (image not in found and expired(reading.runs, now=self.world.now))
+                if image in self.world.expired and is_told:
+                    continue
                 raise BrokenError(
                     f"as of run {sequence}, {image} was {seen.get(image)}. Found: {found.get(image)}; "
                     f"its history: {[row for row in reading.history if row['id'] == image]}, now {rows.get(image)}"
                 )
         for sequence, passed in self.passed.items():
             found = reading.as_of(sequence)
-            for image in passed.keys() - self.world.uncertain:
+            for image in passed.keys() - self.world.uncertain - self.world.expired:
                 writes = [one for one, written in self.world.written if written == image and one <= sequence]
                 in_order = self.world.written[max(writes), image] if writes else None
                 is_warned = overlapping(reading.runs, until=sequence) or unfinished(reading.runs, until=sequence)

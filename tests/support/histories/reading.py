@@ -34,6 +34,7 @@ class Reading:
     values: Sequence[Row] = ()  # of the feature
     views: Sequence[FeatureView] = ()  # the versions of the label view, the newest first
     labels: Sequence[Row] = ()  # of the label view
+    vectors: Sequence[Row] = ()  # of the index of the feature
 
     def of_image(self, image: uuid.UUID) -> list[Row]:
         """The history of an image."""
@@ -78,6 +79,10 @@ class Reading:
             elif image in held and held[image]["sha256"] == row["sha256"]:
                 found[image] = state_of(held[image])
         return found
+
+    def newest_values(self) -> dict[uuid.UUID, Row]:
+        """The newest value of each image that has some, also of other bytes."""
+        return {row["id"]: row for row in sorted(self.values, key=lambda row: row["sequence"])}
 
     def value(self, image: uuid.UUID) -> Row | None:
         """The value that a split has of an image: the newest one, if it is of the bytes that the image has now."""

@@ -4,6 +4,7 @@ It runs the statements that the code under test prepares. Of two values of a cel
 wins; at the same time a removal wins, and then the larger value.
 """
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ _INSERT = re.compile(
 _UPDATE = re.compile(r"UPDATE (\S+) SET (.*?) WHERE (.*?)(?: IF (.*))?$")
 _DELETE = re.compile(r"DELETE FROM (\S+)( USING TIMESTAMP \?)? WHERE (.*?)( IF EXISTS)?$")
 _TIME = re.compile(r'WRITETIME\("?(\w+)"?\) AS (\w+)')
+_TTL = re.compile(r'TTL\("?(\w+)"?\)')
 _SELECT = re.compile(r"SELECT (.*?) FROM (\S+)(?: WHERE (.*?))?(?: LIMIT (\d+))?$")
 
 
@@ -49,15 +51,16 @@ class Row:
     def value(self, name: str, now: float) -> Any:
         """The value of a column; None if it has none."""
         cell = self.cells.get(name)
-        return cell.value if cell is not None and self._is_alive(cell, now) else None
+        return cell.value if cell is not None and self.is_alive(cell, now) else None
 
     def is_there(self, now: float) -> bool:
         """Whether a query finds the row."""
-        if self.inserted is not None and self._is_alive(self.inserted, now):
+        if self.inserted is not None and self.is_alive(self.inserted, now):
             return True
-        return any(cell.value is not None and self._is_alive(cell, now) for cell in self.cells.values())
+        return any(cell.value is not None and self.is_alive(cell, now) for cell in self.cells.values())
 
-    def _is_alive(self, cell: Cell, now: float) -> bool:
+    def is_alive(self, cell: Cell, now: float) -> bool:
+        """Whether a cell of this row is neither removed nor expired."""
         return cell.time > self.removed and (cell.expires is None or now < cell.expires)
 
 
@@ -169,7 +172,7 @@ class Store:
 
     def select(self, statement: str, values: Sequence[Any]) -> list[dict[str, Any]]:
         """Run a SELECT of columns, with equal values of columns as conditions; rows in the order of the key. It may
-        ask for the write time of a column alone.
+        ask for the write time of a column alone, and for the time to live of columns.
         """
         time = _TIME.search(statement)
         found = _SELECT.match(statement.replace(time[0], time[1]) if time else statement)
@@ -183,7 +186,26 @@ class Store:
             cells = [table.rows[tuple(row[one] for one in table.key)].cells.get(time[1]) for row in rows]
             return [{time[2]: None if cell is None or cell.value is None else cell.time} for cell in cells]
         wanted = list(self.tables[name].columns) if found[1] == "*" else _names(found[1])
-        return [{one: row[one] for one in wanted} for row in rows]
+        return [{one: self._of(name, row, one) for one in wanted} for row in rows]
+
+    def _of(self, name: str, row: Mapping[str, Any], wanted: str) -> Any:
+        """A column of a row, or its time to live."""
+        found = _TTL.match(wanted)
+        if found is None:
+            return row[wanted]
+        key = tuple(row[one] for one in self.tables[name].key)
+        cell = self.tables[name].rows[key].cells.get(found[1])
+        return None if cell is None or cell.expires is None else int(cell.expires - self.now)
+
+    def ends(self, name: str) -> dict[tuple[Any, ...], set[float]]:
+        """When the rows that exist and their values expire, by their keys; infinity for never."""
+        found = {}
+        for key, row in self.tables[name].rows.items():
+            cells = [*(one for one in row.cells.values() if one.value is not None), row.inserted]
+            alive = [one.expires for one in cells if one is not None and row.is_alive(one, self.now)]
+            if alive:
+                found[key] = {math.inf if one is None else one for one in alive}
+        return found
 
     def rows(self, name: str) -> Iterator[dict[str, Any]]:
         """The rows of a table that exist, with all columns; one of nulls for a partition of static columns alone."""

@@ -3,13 +3,15 @@
 import uuid
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 from etl.errors import TableError
-from etl.tables.earlier import resolve
-from etl.tables.runs import FINISHED, STARTED, RecordedRun, is_shared, overlapping, unfinished
-from schemas import TableName
+from etl.tables.earlier import EarlierMetadata, resolve
+from etl.tables.metadata_table import MetadataTable
+from etl.tables.runs import FINISHED, STARTED, RecordedRun, is_shared, new_ingest_id, overlapping, unfinished
+from schemas import Columns, TableName
 from schemas.as_of import AsOf
 
 TABLE = TableName("ks", "metadata")
@@ -92,3 +94,17 @@ def test_other_runs_may_write_while_this_one_does() -> None:
     assert is_shared(old, [run(3, day=4, ingest=2), mine, *old], own=2)
     killed = [run(1, day=2, ingest=0, state=STARTED)]
     assert is_shared(killed, [mine, *old], own=2)  # it has finished since
+
+
+@pytest.mark.parametrize(("ttl", "warnings"), [(0, 0), (3600, 0), (-1, 1)])
+def test_a_table_as_of_a_run_says_that_images_have_expired(ttl: int, warnings: int) -> None:
+    known: Any = None
+    recorded = replace(RUNS[-1], ingest_id=new_ingest_id(), ttl=ttl)
+    table = MetadataTable(
+        spark=known, control=known, name=TABLE, columns=Columns(), fields={"sha256": "blob", "ingest_id": "timeuuid"},
+        runs=(recorded,), history=None, record=None,
+    )  # fmt: skip
+    earlier = EarlierMetadata.open(table, label_type="int", as_of="1", skips=False)
+    assert earlier is not None
+    assert len(earlier.warnings) == warnings
+    assert all("those that have expired are left out" in warning for warning in earlier.warnings)
