@@ -193,7 +193,8 @@ def _compare(table: MetadataTable, images: DataFrame, *, manifest: SplitManifest
         why = "it records no run: an earlier version made it, or the tables of another tool have no runs"
         unchecked.append(f"whether the bytes of {manifest.metadata_table} are those of the split ({why})")
     sequence = -1 if manifest.sequence is None else manifest.sequence
-    rows = table.rows(["label", "labels", "or_split", "path", "sha256", "since"]).withColumn("id", uuid_text("id"))
+    rows, _ = table.without_half_deleted(table.rows(["label", "labels", "or_split", "path", "sha256", "since"]))
+    rows = rows.withColumn("id", uuid_text("id"))
     history = table.replaced()
     labels = _labels(table, rows, history, manifest=manifest)
     states = history.transform(states_at, sequence=sequence)
@@ -264,7 +265,8 @@ def _labels(table: MetadataTable, rows: DataFrame, history: DataFrame, *, manife
 def _corrected(table: MetadataTable, images: DataFrame, *, manifest: SplitManifest) -> DataFrame:
     """The images of a split whose label a later version corrected, as `_compare` has changes."""
     point = manifest.sequence if manifest.as_of is None else manifest.as_of
-    rows = table.rows(["label", "or_split", "path", "sha256", "since"]).withColumn("id", uuid_text("id"))
+    rows, _ = table.without_half_deleted(table.rows(["label", "or_split", "path", "sha256", "since"]))
+    rows = rows.withColumn("id", uuid_text("id"))
     joined = images.select(uuid_text("id").alias("id"), F.col("label").alias("was")).join(rows, on="id", how="inner")
     now = known_state(since=F.col("since"), sha256=F.col("sha256"), label=F.col("label"))
     each = [F.lit(None).cast("struct<label: int, run: bigint>")]

@@ -18,6 +18,7 @@ from tests.support.histories.machine import (
     Relabel,
     Repair,
     Together,
+    Train,
     Wait,
 )
 
@@ -33,7 +34,10 @@ def history(number: int, *, length: int = 10) -> list[Operation]:
     expires = numbers.random() < 0.3
     if numbers.random() < 0.7:
         found.append(Alone(Ingest("one", ttl=numbers.choice(TTLS) if expires else None)))
-    for _ in range(numbers.randint(2, length)):
+    trains = numbers.randint(1, length) if numbers.random() < 0.4 else None
+    for place in range(numbers.randint(2, length)):
+        if place == trains:
+            found.append(Train(numbers.random() < 0.5))
         kind = numbers.random()
         source, path = "one" if numbers.random() < 0.8 else "two", numbers.choice(PATHS)
         if kind < 0.1:

@@ -155,7 +155,10 @@ class World:
         """Let time pass. An image that was deleted, came back and expired counts as deleted as far as the tables know:
         the row that said that it came back is gone.
         """
+        before = {image for image, data in self.data.items() if data is not None}
         self.store.now += seconds
+        # in two keyspaces, a killed run leaves bytes that end before their row
+        self.expired |= before - {image for image, data in self.data.items() if data is not None}
         for image, (sequence, state) in self.wanted.items():
             if state is not None and self.ends[image] <= self.store.now:
                 self.wanted[image] = (sequence, None)

@@ -24,7 +24,7 @@ from tests.support.histories.jobs import (
     repair,
     rewrite,
 )
-from tests.support.histories.reading import GONE, Known, Reading, state_of
+from tests.support.histories.reading import GONE, Known, Reading, Split, state_of
 
 PATHS = ("p", "q", "r")
 
@@ -43,6 +43,12 @@ class Drop(NamedTuple):
 
     source: str
     path: str
+
+
+class Train(NamedTuple):
+    """A model is trained of a split made now, with the newest version of the labels or with those of the table."""
+
+    has_view: bool
 
 
 class Wait(NamedTuple):
@@ -103,7 +109,7 @@ class Together(NamedTuple):
     turns: tuple[int, ...]
 
 
-Operation = Put | Drop | Wait | Alone | Together
+Operation = Put | Drop | Train | Wait | Alone | Together
 
 
 class BrokenError(AssertionError):
@@ -148,6 +154,8 @@ class Machine:
     seen: dict[int, tuple[Mapping[uuid.UUID, Known], frozenset[uuid.UUID]]] = field(default_factory=dict)
     # by a run that ended before one that ran at the same time: the states that images had from its end to that of both
     passed: dict[int, dict[uuid.UUID, set[Known | None]]] = field(default_factory=dict)
+    # splits that models were trained of, with the images then
+    trained: list[tuple[Split, Mapping[uuid.UUID, Known]]] = field(default_factory=list)
 
     def play(self, history: Sequence[Operation]) -> None:
         """Play a history. Raises `BrokenError`."""
@@ -157,6 +165,8 @@ class Machine:
                     self.world.sources[source][path] = (content.encode(), name)
                 case Drop(source, path):
                     self.world.sources[source].pop(path, None)
+                case Train(has_view):
+                    self._train(has_view=has_view)
                 case Wait(seconds):
                     self.world.wait(seconds)
                     self._check_rest()
@@ -198,6 +208,51 @@ class Machine:
                 certain = one.passed.keys() - self.world.uncertain
                 self.passed[one.sequence] = {image: one.passed[image] for image in certain}
         self._check_seen()
+
+    def _train(self, *, has_view: bool) -> None:
+        reading, runs = self.world.read(), recorded_runs(self.world.control, self.world.tables.metadata)
+        if not runs:
+            return
+        version = reading.views[0].version if has_view and reading.views else 0
+        there = {image: state for image, state in self._visible().items() if image not in self.world.uncertain}
+        there = {image: state for image, state in there.items() if image in reading.visible()}
+        labels = {image: reading.corrected(image) if version else label for image, (_, label) in there.items()}
+        split = Split(runs[0].sequence, frozenset(one.sequence for one in unfinished(runs)), version, labels)
+        self.trained.append((split, there))
+
+    def _check_changes(self, reading: Reading) -> None:
+        """The lineage of a model says which of its images were deleted, replaced or labelled otherwise since."""
+        there = self._visible()
+        for split, then in self.trained:
+            found = reading.changes(split)
+            for image, (digest, _) in then.items():
+                if image in self.world.uncertain:
+                    continue
+                state, told = there.get(image), found[image]
+                if (state is None) != ("images deleted" in told):
+                    raise BrokenError(f"of {split}, {image} is {state}. Found: {told}")
+                if state is None:
+                    continue
+                # whether a run that had not finished wrote an image before or after the split is not known
+                is_unsure = image in self.world.expired or reading.rows[image]["since"] in split.unfinished
+                if (state[0] != digest) != ("bytes replaced" in told) and not (is_unsure and state[0] == digest):
+                    raise BrokenError(f"of {split}, {image} has the bytes {state[0]!r}, then {digest!r}. Found: {told}")
+                if self.world.last_deletions.get(image) is not None:  # its labels are gone
+                    continue
+                if self._is_relabelled(image, state, split) != ("labels corrected" in told):
+                    raise BrokenError(f"of {split}, the label of {image} is that of {state}. Found: {told}")
+
+    def _is_relabelled(self, image: uuid.UUID, state: Known, split: Split) -> bool:
+        """Whether an image has another label now than in a split, by what the runs have said."""
+        views = self.world.read().views
+        said = [
+            (view.version, view.sequence or 0, self.world.versions[view.sequence or 0].get(image)) for view in views
+        ]
+        counts = [(version, run, one[0]) for version, run, one in said if one is not None and one[1:] == state]
+        own = next((label for version, _, label in counts if version <= split.version), state[1])
+        later = [label for version, run, label in counts if version > split.version and run > split.sequence]
+        was = split.labels[image]
+        return own != was or (bool(later) and later[0] != was)
 
     def _groups(self) -> dict[uuid.UUID, str]:
         return {image: row["group_id"] for image, row in self.world.rows.items() if row["group_id"] is not None}
@@ -283,6 +338,7 @@ class Machine:
         self._check_ends(reading)
         self._check_values(reading)
         self._check_labels(reading)
+        self._check_changes(reading)
         read, there = reading.visible(), self._visible()
         for image in (read.keys() | there.keys()) - uncertain:
             if read.get(image) != there.get(image):

@@ -1,7 +1,7 @@
 """What the tables say, in plain Python: the reading side of a history, as the Spark transforms read them."""
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,16 @@ Known = tuple[bytes, int | None]
 def state_of(row: Row) -> Known:
     """The state that a row of the metadata, or of the history, has."""
     return row["sha256"], row["label"]
+
+
+@dataclass(frozen=True)
+class Split:
+    """A split of a table, of which a model was trained."""
+
+    sequence: int  # the newest run then
+    unfinished: frozenset[int]
+    version: int  # of the label view; 0 for the labels of the table
+    labels: Mapping[uuid.UUID, int | None]
 
 
 @dataclass(frozen=True)
@@ -91,14 +101,45 @@ class Reading:
 
     def corrected(self, image: uuid.UUID) -> int | None:
         """The label that an image has in the newest version of the label view."""
+        found = self.correction(image, self.views)
+        label = self.rows[image]["label"] if found is None else found
+        return None if label is None else int(label)
+
+    def correction(self, image: uuid.UUID, versions: Iterable[FeatureView]) -> int | None:
+        """The label that versions of the label view, the newest first, give an image; None if none does."""
         row = self.rows[image]
         now = State(row["since"], row["sha256"], row["label"])
         for of_image in (one for one in self.labels if one["id"] == image):
-            for view in self.views:
+            for view in versions:
                 label, sha256, before = (of_image[name] for name in view.label_columns)
                 if label is not None and not is_replaced(Seen(view.sequence or 0, sha256, before), now):
                     return int(label)
-        return None if row["label"] is None else int(row["label"])
+        return None
+
+    def changes(self, split: Split) -> dict[uuid.UUID, set[str]]:
+        """What has changed of the images of a split: `split_changes.changes_of`, by the names of `model_changes`."""
+        removals, found = self.removals(), dict[uuid.UUID, set[str]]()
+        own = [view for view in self.views if view.version <= split.version]
+        later = [view for view in self.views if view.version > split.version and (view.sequence or 0) > split.sequence]
+        for image, was in split.labels.items():
+            row, removal = self.rows.get(image), removals.get(image)
+            kinds = found.setdefault(image, set())
+            if row is None or (
+                removal is not None and is_deleted(row["since"], kind=removal["kind"], until=removal["until"])
+            ):
+                kinds.add("images deleted")
+                continue
+            then = state_at(self.of_image(image), sequence=split.sequence)
+            doubts = [one for one in self.of_image(image) if one["until"] in split.unfinished]
+            doubt = max(doubts, key=lambda one: one["until"], default=None)
+            is_other = then is None or then["sha256"] != row["sha256"]
+            is_doubtful = doubt is not None and doubt["until"] == row["since"] and doubt["sha256"] != row["sha256"]
+            if (row["since"] > split.sequence and is_other) or is_doubtful:
+                kinds.add("bytes replaced")
+            label, correction = self.correction(image, own), self.correction(image, later)
+            if (row["label"] if label is None else label) != was or correction not in (None, was):
+                kinds.add("labels corrected")
+        return found
 
     def _since(self, image: uuid.UUID) -> int:
         return (self.rows[image]["since"] or 0) if image in self.rows else 0

@@ -3,12 +3,15 @@
 import hashlib
 import shutil
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from etl.cassandra.control import Control
@@ -20,9 +23,14 @@ from etl.ingest.plan import IngestPlan
 from etl.labels import relabelling
 from etl.labels.plan import RelabelPlan
 from etl.sources.plan import SourcePlan
+from etl.splits import splitting
+from etl.splits.plan import SplitPlan
 from etl.tables.runs import RecordedRun, recorded_runs
 from etl.verify import verification
+from etl.verify.model_changes import SINCE
 from etl.verify.plan import VerifyPlan
+from etl.verify.split_changes import changes_of
+from formats import open_split
 from schemas import TableName, image_id
 from tests.support.features import featurize, tables_of
 from tests.support.histories.generate import history
@@ -41,8 +49,10 @@ from tests.support.histories.machine import (
     Relabel,
     Repair,
     Together,
+    Train,
     Wait,
 )
+from tests.support.killed_tasks import run_until_write
 from tests.support.trees import picture
 
 CONTENTS = "123"
@@ -67,8 +77,12 @@ class RealTables:
             lines = ["path,label", *(f"{path}.png,{name}" for path, (_, name) in files.items())]
             (self.folder / f"{source}.csv").write_text("\n".join(lines) + "\n")
 
-    def run(self, job: Job) -> None:
-        """Run a job; one that is refused changes nothing more."""
+    def run(self, job: Job, *, is_killed: bool = False) -> None:
+        """Run a job; one that is refused changes nothing more. Kill it with -9 before the first write of its tasks."""
+        if is_killed:
+            with patch("etl.workers._run", run_until_write), pytest.raises(Py4JError, match="worker exited unexpected"):
+                self.run(job)
+            return
         try:
             match job:
                 case Ingest():
@@ -107,6 +121,17 @@ class RealTables:
     def _delete(self, paths: tuple[str, ...]) -> None:
         ids = tuple(image for image, path in self.ids.items() if path in paths)
         deletion.run(self.spark, plan=DeletePlan(**self.tables, ids=ids, reason="a request"))
+
+    def split(self) -> Path:
+        """Make a split of all images."""
+        splitting.run(self.spark, plan=SplitPlan(**self.tables, ratios=(1,), out=str(self.folder / "split")))
+        return self.folder / "split"
+
+    def changes(self, split: Path) -> dict[str, int]:
+        """What `imagestrata lineage CHECKPOINT --since-then` says of a model of this split."""
+        found = changes_of(self.spark, open_split(str(split)), has_corrections=True)
+        counts = {name: sum(found.counts.get(kind, 0) for kind in kinds) for name, kinds in SINCE.items()}
+        return {name: count for name, count in counts.items() if count}
 
     def state(self) -> dict[str, list[tuple[Any, ...]]]:
         """What the tables hold, with paths and contents for ids and digests."""
@@ -184,7 +209,7 @@ def sequential(number: int) -> list[Operation]:
         jobs = [operation.first, operation.second] if isinstance(operation, Together) else [operation]
         for one in jobs:
             if not isinstance(one, Alone):
-                found += [] if isinstance(one, Wait) else [one]
+                found += [] if isinstance(one, Train | Wait) else [one]
                 continue
             match one.job:
                 case Featurize():
@@ -212,3 +237,38 @@ def test_tables_are_as_those_of_the_machine(
             real.fill(machine.world.sources)
             real.run(operation.job)
             assert real.state() == machine_state(machine.world), operation
+
+
+# Each job with a kill is killed at the first write of its tasks: before that, it has recorded what it will do.
+KILLED: list[Operation] = [
+    Put("one", "p", "1", "a"),
+    Put("one", "q", "1", "a"),
+    Alone(Ingest("one")),
+    Alone(Featurize()),
+    Train(has_view=False),
+    Alone(Delete(("p",)), kill=3),
+    Put("one", "q", "2", "b"),
+    Alone(Ingest("one", ("resume",))),
+    Alone(Featurize(), kill=2),
+    Alone(Ingest("one", ("restore",)), kill=2),
+    Alone(Delete(("p",))),
+]
+
+
+def test_tables_after_kills_and_the_lineage_of_a_model_are_as_those_of_the_machine(
+    spark: SparkSession, control: Control, keyspace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("etl.deleting.deletion.UNCONFIRMED_SHARE", 1)
+    machine, real = Machine(World()), RealTables(spark, control, keyspace=keyspace, folder=tmp_path)
+    split = None
+    for operation in KILLED:
+        machine.play([operation])
+        if isinstance(operation, Train):
+            split = real.split()
+        if isinstance(operation, Alone):
+            real.fill(machine.world.sources)
+            real.run(operation.job, is_killed=operation.kill is not None)
+            assert real.state() == machine_state(machine.world), operation
+        if isinstance(operation, Alone) and isinstance(operation.job, Delete) and split is not None:
+            kinds = machine.world.read().changes(machine.trained[0][0]).values()
+            assert real.changes(split) == Counter(kind for of_image in kinds for kind in of_image), operation

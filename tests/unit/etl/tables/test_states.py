@@ -4,6 +4,8 @@
 """
 
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -26,8 +28,10 @@ from tests.support.histories.machine import (
     Relabel,
     Repair,
     Together,
+    Train,
     Wait,
 )
+from tests.support.histories.reading import Reading, Split
 
 FILES = (Put("one", "p", "1", "a"), Put("one", "q", "1", "a"))
 # in two keyspaces: the repair comes between the two rows of an image
@@ -99,6 +103,18 @@ FOUND: dict[str, list[Operation]] = {
         Alone(Ingest("one")),
     ],
     "a repair leaves what a running ingest has half written": HALF_WRITTEN,
+    "the lineage of a model says what was corrected, replaced and, also in part, deleted": [
+        *FILES,
+        Put("one", "r", "1", "a"),
+        Alone(Ingest("one")),
+        Train(has_view=False),
+        Alone(Relabel((("r", "b"),))),
+        Put("one", "q", "2", "a"),
+        Alone(Ingest("one")),
+        Train(has_view=True),
+        Alone(Relabel((("q", "c"), ("r", "c")))),
+        Alone(Delete(("p",)), kill=3),
+    ],
     "the same labels are a new version for an image that was replaced": [
         *FILES,
         Alone(Ingest("one")),
@@ -178,6 +194,12 @@ def _unseen_run(metadata: MetadataTable, view: FeatureView) -> Run:
     return Run(table=metadata.name, sequence=0, clock=2 * time.time_ns() // 1000)
 
 
+def _changes(**other: int) -> Callable[[Reading, Split], Any]:
+    """`Reading.changes` as of another split."""
+    changes = Reading.changes
+    return lambda reading, split: changes(reading, replace(split, **other))
+
+
 FAULTS: dict[str, tuple[str, Any]] = {
     "deleted images that came back are hidden": (
         "tests.support.histories.reading.is_deleted", lambda since, *, kind, until: kind == "deleted"),
@@ -219,6 +241,10 @@ FAULTS: dict[str, tuple[str, Any]] = {
         "tests.support.histories.jobs.expiring", lambda runs: {}),
     "a split as of a run does not say that images have expired": (
         "tests.support.histories.machine.expired", lambda runs, *, now: []),
+    "the lineage of a model compares images with what they are now": (
+        "tests.support.histories.reading.Reading.changes", _changes(sequence=10**9)),
+    "the lineage of a model does not know later corrections": (
+        "tests.support.histories.reading.Reading.changes", _changes(version=10**9)),
     "a removal leaves vectors": (
         "etl.tables.removal.value_tables", lambda control, metadata: (VIEW.table_of(metadata),)),
     "vectors are written as if no other run were there": (
