@@ -6,11 +6,12 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 from uuid import UUID
 
 import pandas as pd
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import loader
 from etl.cassandra.control import Control
@@ -28,6 +29,7 @@ from etl.sources.plan import SourcePlan
 from etl.splits import splitting
 from etl.splits.plan import SplitPlan
 from etl.splits.report import SplitReport
+from etl.tables.earlier import EarlierMetadata
 from etl.tables.runs import recorded_runs
 from etl.verify import split_changes
 from formats import open_split
@@ -189,9 +191,14 @@ def test_a_correction_belongs_to_the_bytes_that_were_looked_at(
         "2 images of other bytes or another class than label@v1 corrected, or deleted since: the labels are newer ones"
     )
     assert (newer.replaced, any(told in one for one in newer.warnings)) == (2, True)
-    keep = table.split("keep", None, **view, labels_of_replaced="keep")
-    assert table.labels_in("keep") == (corrected, None)
-    assert (keep.replaced, any("corrections all the same" in one for one in keep.warnings)) == (2, True)
+    kept = str(tmp_path / "kept rows")
+    keep = table.split("keep", None, **view, labels_of_replaced="keep", metadata_out=kept)
+    # a split of other labels is extended: its images have the labels of the cache
+    grown = table.split("grown", None, metadata_in=kept, extend=str(tmp_path / "newer"))
+    for name, report in (("keep", keep), ("grown", grown)):
+        assert table.labels_in(name) == (corrected, None)
+        assert (report.replaced, any("corrections all the same" in one for one in report.warnings)) == (2, True)
+        assert open_split(tmp_path / name).manifest.labels_of_replaced == "keep"
     cached = table.split("cached", None, metadata_in=str(tmp_path / "rows"), where="path <> 'a.png'")
     assert cached.replaced == 1
     manifest = open_split(tmp_path / "cached").manifest
@@ -199,7 +206,7 @@ def test_a_correction_belongs_to_the_bytes_that_were_looked_at(
     table.split("then", "2", **view, skip_replaced=True)
     assert table.labels_in("then") == ({name: label for name, label in corrected.items() if name != "a"}, 2)
     assert table.changes("before") == {"other bytes": ["a"], "other label": ["a", "b"]}
-    assert [table.changes(name) for name in ("newer", "keep", "cached", "then")] == [{}] * 4
+    assert [table.changes(name) for name in ("newer", "keep", "grown", "cached", "then")] == [{}] * 5
     details = Tracer(control, keyspace=keyspace).of_image(UUID(bytes=table.id("a")), metadata=table.metadata)
     assert details.subject.details["label@v1 (replaced since)"] == 1
 
@@ -220,6 +227,34 @@ def test_a_correction_belongs_to_the_bytes_that_were_looked_at(
     table.split("unrecorded then", "2", **view)
     assert table.labels_in("unrecorded then") == (corrected, 2)
     assert table.changes("unrecorded then") == {}
+
+
+def test_a_prune_during_a_split_of_an_earlier_run_is_noticed(
+    spark: SparkSession, control: Control, keyspace: str, tmp_path: Path
+) -> None:
+    table = Table(spark, control, keyspace, tmp_path)
+    table.ingest(FIRST, a=0, b=1, c=2, d=3, e=4)
+    table.ingest(FIRST | {"b": "dog"})
+    checked = EarlierMetadata.checked
+
+    def pruned_meanwhile(earlier: EarlierMetadata, rows: DataFrame) -> tuple[DataFrame, tuple[str, ...]]:
+        (table.tree / "e.png").unlink()
+        source = SourcePlan(address=str(table.tree), labels=str(table.labels))
+        prune = IngestPlan(source=source, prune=True, prune_count=1, **tables_of(keyspace))
+        stale = ingestion.run(spark, plan=prune).stale
+        assert stale is not None
+        assert stale.removed == 1
+        return checked(earlier, rows)
+
+    table.labels.write_text("path,label\n" + "".join(f"{name}.png,{FIRST[name]}\n" for name in "abcd"))
+    with (
+        patch.object(EarlierMetadata, "checked", pruned_meanwhile),
+        pytest.raises(TableError, match=r"Found: 1 images that were replaced or removed in the meantime\. Run again"),
+    ):
+        table.split("late", "1")
+    assert not (tmp_path / "late").exists()
+    table.split("left", "1", skip_replaced=True)
+    assert table.labels_in("left") == ({name: FIRST[name] for name in "abcd"}, 1)
 
 
 def test_a_model_tells_what_has_changed_of_its_images_since_then(

@@ -25,6 +25,7 @@ from etl.errors import OutputExistsError, TableError
 from etl.features import historical_features, online_features
 from etl.splits import splitting
 from etl.splits.plan import SplitPlan
+from formats import open_split
 from imagestrata.devstack.servers.cassandra import Cassandra
 from schemas import SplitManifest, TableName, image_id
 from schemas.features import parse_feature
@@ -95,6 +96,16 @@ def test_features_of_a_split_reach_the_loader(
     assert SplitManifest.from_json((of_service / "_manifest.json").read_text(), place="here").services == {
         "sorting@v1": ("moments@v1", "size@v1")
     }
+    of_then = split("then", "service:sorting", as_of="1", skip_replaced=True)  # without the image that was replaced
+    manifest = open_split(of_then).manifest
+    assert (manifest.as_of, manifest.services) == (1, {"sorting@v1": ("moments@v1", "size@v1")})
+    found: dict[UUID, int] = {}
+    for index in (0, 1):
+        opened_then = loader.open_split(of_then, index=index, cache=tmp_path / "cache")
+        sizes = pd.read_parquet(of_then / "_features" / "size@v1" / f"split={index}").set_index("position")
+        found |= {UUID(bytes=one.tobytes()): sizes.loc[i, "size_width"] for i, one in enumerate(opened_then.ids)}
+    assert len(found) == len(SEEDS) - 1
+    assert all(width == stored[one]["size_width"] for one, width in found.items())
     names = [UUID(bytes=opened.ids[0].tobytes())]
     (row,) = online_features(control, names, metadata=TableName(keyspace, "metadata"), views=["service:sorting"])
     assert row["size_width"] == stored[names[0]]["size_width"]

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from etl.cassandra.control import Control
 from etl.errors import ConflictError, TableError
 from etl.ingest.destination import check_fits_early, check_tables, find_destination
+from etl.tables.runs import recorded_runs
 from etl.tables.sequence import SPAN
 from etl.verify import verification
 from etl.verify.plan import VerifyPlan
@@ -104,3 +105,20 @@ def test_older_tables_in_which_two_numberings_met_are_refused(
     control.execute(f"UPDATE {plan.metadata_table} SET or_label = ?, label = ? WHERE id = ?", ("c", 7, row["id"]))
     with pytest.raises(ConflictError, match=r"2 of 3 rows differ from the numbers in .*, and 1 from their names"):
         find_destination(spark, control, plan=plan, names=["c"])
+
+
+def test_a_run_that_may_not_create_tables_is_refused_beside_a_killed_one_before_it_begins(
+    spark: SparkSession, control: Control, plan_of: PlanOf, tmp_path: Path
+) -> None:
+    plan = plan_of(tree(tmp_path, each=1))
+    first = job.run(spark, plan=plan)
+    runs = f"{plan.tables.metadata.keyspace}.ingests"
+    control.execute(f"UPDATE {runs} SET state = 'started' WHERE table_name = 'metadata' AND sequence = 1")
+    plant(tmp_path, {"train/a/new.png": picture(9)})
+    resumed = replace(plan, resume=True)
+    # the killed run may still write the same images, and then their states must be kept
+    with pytest.raises(TableError, match=r"Wanted the table \w+\.metadata_history, .* Leave out --no-create"):
+        job.run(spark, plan=replace(resumed, create=False))
+    assert len(recorded_runs(control, plan.tables.metadata)) == 1
+    report = job.run(spark, plan=resumed)
+    assert (report.images, report.already_there) == (1, first.images)
