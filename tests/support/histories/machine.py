@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from etl.tables.runs import expired, overlapping, recorded_runs, unfinished
+from formats.checksums import checksum
 from tests.support.histories.jobs import (
     CLASSES,
     OvertakenError,
@@ -323,6 +324,8 @@ class Machine:
         for image, row in self.world.rows.items():
             if data.get(image) is None or hashlib.sha256(data[image]).digest() != row["sha256"]:
                 raise BrokenError(f"the row of {image} is not that of its bytes")
+            if row["xxhash64"] != checksum(data[image]):
+                raise BrokenError(f"the checksum of {image} is not that of its bytes")
 
     def _check_rest(self) -> None:
         """What holds when no job runs."""
