@@ -24,7 +24,7 @@ from etl.columns import ours
 from etl.errors import ConflictError, SourceError
 from etl.frames import kept, small_table
 from etl.labels.plan import RelabelPlan
-from etl.labels.versions import LabelVersions, label_views, next_version, opened_versions, with_labels
+from etl.labels.versions import REPLACED, LabelVersions, label_views, next_version, opened_versions, with_labels
 from etl.secrets import driver_storage, secrets_on_executors
 from etl.sources.labels.files import opened, read_labels
 from etl.sources.labels.matching import label_by_file, unmatched_labels
@@ -100,9 +100,11 @@ def run(spark: SparkSession, *, plan: RelabelPlan) -> RelabelReport:
         report = partial(RelabelReport, metadata_table=str(table), deleted=found.deleted, deleted_paths=found.first)
         rows, new = _numbered(opened, labelled, deleted=found.deleted, plan=plan)
         changed = F.count_if(~F.col("label").eqNullSafe(F.col("number")))
-        (counts,) = rows.agg(F.count("*").alias("images"), changed.alias("changed")).collect()
-        # The same file is another version if images have other labels now, because they were replaced since.
-        if known and known.views[0].digest == digest and not counts["changed"]:
+        replaced = F.count_if(F.col(REPLACED)).alias("replaced")
+        (counts,) = rows.agg(F.count("*").alias("images"), changed.alias("changed"), replaced).collect()
+        # The same file is another version if images were replaced since: they have other labels now, or the labels were
+        # not made for their bytes.
+        if known and known.views[0].digest == digest and not counts["changed"] and not counts["replaced"]:
             return report(
                 view=known.title, is_new=False, images=0, changed=0, new_classes=[],
                 sequence=known.views[0].sequence or 0, seconds=time.monotonic() - started,
@@ -170,8 +172,8 @@ def _bucket() -> Column:
 
 @dataclass(frozen=True, slots=True)
 class _Labelled:
-    """The images that a file names: ``id`` (16 bytes), ``label`` before, ``or_label``, and `_SEEN`; and the number of
-    paths of deleted images, with the first of them.
+    """The images that a file names: ``id`` (16 bytes), ``label`` before, ``or_label``, `_SEEN` and `REPLACED`; and the
+    number of paths of deleted images, with the first of them.
     """
 
     images: DataFrame
@@ -196,6 +198,7 @@ def _labelled(table: MetadataTable, versions: LabelVersions | None, *, plan: Rel
         "label",
         F.col("sha256").alias(sha256),
         of_metadata,
+        (F.lit(False) if versions is None else F.col(REPLACED)).alias(REPLACED),
         *(F.lit(None).cast("string").alias(name) for name in ("or_label", "group_id", "reason")),
     )
     labels = read_labels(spark, plan.labels, path_column=plan.path_column, label_column=plan.label_column).rows
@@ -206,7 +209,7 @@ def _labelled(table: MetadataTable, versions: LabelVersions | None, *, plan: Rel
     if wrong := named.where(F.col("reason").isNotNull()).limit(_SHOWN + 1).collect():
         lines = [f"{bytes(row['path']).decode(errors='replace')}: {row['reason']}" for row in wrong]
         raise SourceError(f"Wanted one label for each path in {plan.labels}. Found: {_listed(lines)}")
-    return _Labelled(named.select("id", "label", "or_label", *_SEEN), deleted, first)
+    return _Labelled(named.select("id", "label", "or_label", *_SEEN, REPLACED), deleted, first)
 
 
 def _check_strays(table: MetadataTable, strays: DataFrame, *, plan: RelabelPlan) -> tuple[int, list[str]]:

@@ -129,6 +129,20 @@ def test_a_version_has_its_labels_when_images_come_back(
     assert not relabel(spark, tables, tmp_path / "labels.csv", text).is_new
 
 
+def test_the_same_labels_are_another_version_once_an_image_was_replaced(
+    spark: SparkSession, tables: str, tmp_path: Path
+) -> None:
+    text = "path,label\ncat/0.png,cat\ncat/1.png,dog\n"  # the first one only confirms the label
+    assert relabel(spark, tables, tmp_path / "labels.csv", text).is_new
+    (tmp_path / "tree" / "cat" / "0.png").write_bytes(picture(4321))
+    ingest(spark, tmp_path / "tree", tables, overwrite=True)
+    again = relabel(spark, tables, tmp_path / "labels.csv", text)
+    assert (again.view, again.is_new) == ("label@v2", True)
+    assert not relabel(spark, tables, tmp_path / "labels.csv", text).is_new
+    labels(spark, tables, tmp_path / "split", "label@v2")
+    assert open_split(tmp_path / "split").manifest.replaced == 0
+
+
 def test_paths_of_deleted_images_are_left_out(spark: SparkSession, tables: str, tmp_path: Path) -> None:
     text = "path,label\ncat/0.png,dog\ncat/1.png,dog\n"
     relabel(spark, tables, tmp_path / "labels.csv", text)

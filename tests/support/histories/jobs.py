@@ -451,7 +451,7 @@ async def relabel(world: World, labels: Mapping[str, str]) -> None:
     if not named or images.keys() - named.keys() - reading.deleted():
         raise RefusedError("no such images")
     control, metadata, digest = world.control, world.tables.metadata, repr(sorted(labels.items()))
-    is_same = all(reading.corrected(image) == number for image, number in named.items())
+    is_same = all(reading.correction(image, reading.views) == number for image, number in named.items())
     if reading.views and reading.views[0].digest == hashlib.sha256(digest.encode()).hexdigest() and is_same:
         return
     world.store.define(create_label_values(metadata.derived(f"_{LABEL}")))
