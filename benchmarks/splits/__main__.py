@@ -17,7 +17,7 @@ from pathlib import Path
 
 from benchmarks.harness.command import Draw, Parts, run
 from benchmarks.harness.results import PLACE, tell
-from benchmarks.splits import commands, groups, identity, large, tables
+from benchmarks.splits import commands, groups, highest, identity, large, tables
 from benchmarks.splits.caches import Cache, plant
 from benchmarks.splits.figures import FIGURES
 from benchmarks.splits.fixture import split_fixture
@@ -41,6 +41,7 @@ def measure(parts: Parts, folder: Path) -> Draw:
                 caches[number] = Cache(place, count) if place.exists() else plant(fixture.spark, place, rows=count)
         parts.measure_whole(tables.NUMBERS, partial(tables.rows_of_tables, fixture, sizes))
         parts.measure(groups.NUMBERS, partial(groups.rows_of_groups, fixture, sizes))
+        parts.measure(highest.NUMBERS, partial(highest.rows_of_highest, fixture, sizes))
         parts.measure(large.NUMBERS, partial(large.rows_of_large, fixture, sizes))
     commanded = partial(commands.rows_of_commands, folder, caches, sizes, quick=parts.is_quick)
     parts.measure_whole(commands.NUMBERS, commanded)

@@ -1,8 +1,8 @@
-"""The Spark baselines of a split: a copy of the same rows, and the usual way to put them in random order."""
+"""The Spark baselines of a split: a copy of the same rows, and the usual ways to order them, all or by class."""
 
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from benchmarks.splits.caches import Cache
@@ -17,6 +17,15 @@ def range_sort(spark: SparkSession, cache: Cache, out: Path, *, files: int) -> N
     """Sort ids and labels by a hash of the id into this many files."""
     hashed = _rows(spark, cache).withColumn("hash", F.xxhash64("id"))
     _write(hashed.repartitionByRange(files, "hash").sortWithinPartitions("hash").select("id", "label"), out)
+
+
+def sorted_top(rows: DataFrame, *, percent: int) -> DataFrame:
+    """The rows of each class with the highest values, by a window over the whole class: ``id, label, value``."""
+    of_class = Window.partitionBy("label")
+    place = F.row_number().over(of_class.orderBy(F.desc_nulls_last("value"), "id"))
+    ranked = rows.withColumn("place", place).withColumn("rows", F.count("*").over(of_class))
+    is_taken = (100 * (F.col("place") - 1) < percent * F.col("rows")) & F.col("value").isNotNull()
+    return ranked.where(is_taken).select("id", "label", "value")
 
 
 def _rows(spark: SparkSession, cache: Cache) -> DataFrame:

@@ -30,6 +30,8 @@ FIGURES = Figures(
         13: Figure(
             "different assignments for 1, 7, 200 partitions, shuffled rows, retried tasks", "<=", 1, "assignments"
         ),
+        14: Figure("--top of one class of all rows, its time over sorting the class", "<=", 0.8, needs=_N),
+        15: Figure("--top of 1,000 classes, its time over sorting each class", "<=", 1.1, needs=_N),
     }
 )
 """By number. Counts of errors have 0 as their upper limit; counts of different results have 1."""

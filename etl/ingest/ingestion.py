@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from etl.cassandra.control import Control
 from etl.errors import EtlError
-from etl.frames import kept
+from etl.frames import in_order, kept
 from etl.ingest.class_agreement import check_classes
 from etl.ingest.class_remarks import class_remarks
 from etl.ingest.destination import (
@@ -363,7 +363,7 @@ def _stale(
     found = StaleRows.of_rows(stale, of=rows.count(), is_listed=plan.list_stale)
     if plan.list_stale:
         log.info("%s stale rows of %s", f"{found.rows:,}", plan.source_name)
-        for row in stale.orderBy("or_split", "path").toLocalIterator():
+        for row in in_order(stale, "or_split", "path"):
             name = f"{row.or_split}/{row.path}" if row.or_split else row.path
             log.info("stale: %s%s", name, " (hidden)" if row.is_hidden else "")
     if remove is None:

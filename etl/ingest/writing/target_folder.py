@@ -7,6 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from etl.errors import OutputExistsError
+from etl.frames import in_order
 from etl.ingest.plan import IngestPlan
 from etl.ingest.writing.folder_rows import REJECTED, files_there, folder_target
 from etl.ingest.writing.outcomes import THERE, WRITTEN
@@ -79,7 +80,7 @@ def publish_rejected(outcomes: DataFrame, *, plan: IngestPlan) -> None:
     rejected = outcomes.where(~F.col("stage").isin(WRITTEN, THERE)).select(
         "or_split", "path", "stage", "reason", "bytes"
     )
-    rows = rejected.orderBy("or_split", "path").toLocalIterator()
+    rows = in_order(rejected, "or_split", "path")
     first = next(rows, None)
     if first is None:
         storage.remove(REJECTED)

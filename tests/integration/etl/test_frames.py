@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from etl import frames
-from etl.frames import joined_by_id, kept
+from etl.frames import in_order, joined_by_id, kept
 from tests.support.spark_rows import rows_of
 
 
@@ -21,6 +21,14 @@ def test_a_persisted_frame_of_another_one_is_not_planned_adaptively(spark: Spark
         assert second.collect()[0][1] == 100
     assert spark.sparkContext._jsc.sc().conf().get("spark.locality.wait") == "0"  # such tasks could wait forever, too
     assert spark.conf.get("spark.sql.adaptive.enabled") == "true"
+
+
+def test_the_driver_gets_sorted_rows_a_part_at_a_time(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frames, "_ROWS_AT_A_TIME", 10)
+    rows = spark.range(100).selectExpr("id % 7 AS first", "100 - id AS second")
+    wanted = sorted((row.first, row.second) for row in rows.collect())
+    assert [tuple(row) for row in in_order(rows, "first", "second")] == wanted
+    assert list(in_order(rows.where("false"), "first")) == []
 
 
 def test_too_many_ids_are_not_sent_to_all_executors(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
