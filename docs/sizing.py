@@ -80,7 +80,7 @@ def shard_get_requests(images: int) -> float:
 
 # formulas: end
 
-SIZES = (1_000_000, 14_000_000, 100_000_000)
+SIZES = (1_000_000, 14_000_000, 100_000_000, 1_000_000_000)
 ROWS: tuple[tuple[str, Callable[[int], float], str], ...] = (
     ("pictures, one copy", lambda images: float(images * IMAGE_BYTES), "bytes"),
     ("Cassandra: disk of each node", table_bytes_per_node, "bytes"),
@@ -116,7 +116,7 @@ class SizingTable(SphinxDirective):
     """A row for each formula, a column for each number of images."""
 
     def run(self) -> list[nodes.Node]:
-        head = ["", *(f"{size // 1_000_000} M images" for size in SIZES)]
+        head = ["", *(f"{size // 1_000_000:,} M images" for size in SIZES)]
         rows = [[name, *(shown(formula(size), unit) for size in SIZES)] for name, formula, unit in ROWS]
         self.env.note_dependency(__file__)
         return [_table(head, rows)]
