@@ -44,8 +44,8 @@ def split_seconds(images: int) -> float:
 
 
 def split_bytes(images: int) -> float:
-    """Ids, labels and positions as Parquet."""
-    return images * 19
+    """Ids, labels and positions as Parquet, and checksums."""
+    return images * (19 + 8)
 
 
 def metadata_bytes(images: int) -> float:
@@ -54,8 +54,8 @@ def metadata_bytes(images: int) -> float:
 
 
 def opened_bytes(images: int) -> float:
-    """Ids and labels of an opened split: local disk and page cache of each training host."""
-    return images * 20
+    """Ids, labels and checksums of an opened split: local disk and page cache of each training host."""
+    return images * (20 + 8)
 
 
 def opening_seconds(images: int) -> float:

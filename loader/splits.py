@@ -242,9 +242,9 @@ def open_split(
     """Open one split of a split folder or of a split dictionary.
 
     The first time that a host opens a split of a folder, the Parquet files are read, compared with their fingerprint,
-    and written to the cache as raw arrays, 20 bytes an image. Later calls map these arrays into memory and check only
-    their sizes. A split dictionary (``.pckl`` or ``.pkl``) is read whole each time; it may come from another tool, and
-    none of the code that a pickle can name is run.
+    and written to the cache as raw arrays, 20 bytes an image; reading images adds 8 bytes for checksums. Later calls
+    map these arrays into memory and check only their sizes. A split dictionary (``.pckl`` or ``.pkl``) is read whole
+    each time; it may come from another tool, and none of the code that a pickle can name is run.
 
     Args:
         address: A local path, or an address such as ``s3://bucket/name``.
