@@ -114,6 +114,18 @@ class Metadata:
         return {"int": "label", "multi": LABELS}.get(self.label_type, "")
 
 
+def no_images(metadata: Metadata) -> TableError:
+    """The error if there are no images to choose from, with what was left out of an earlier run."""
+    if metadata.as_of is None and not metadata.warnings:
+        return TableError(
+            f"Wanted images in {metadata.metadata_table}. Found: an empty table. Fill it with jobs/ingest.py."
+        )
+    then = "" if metadata.as_of is None else f" as of run {metadata.as_of}"
+    told = "".join(f" {warning[:1].upper()}{warning[1:]}." for warning in metadata.warnings)
+    remedy = "" if metadata.as_of is None else " Set --as-of to a later run."
+    return TableError(f"Wanted images in {metadata.metadata_table}{then}. Found: none.{told}{remedy}")
+
+
 def read_cache(spark: SparkSession, address: str, *, plan: SplitPlan) -> Metadata:
     """Open a metadata cache, and check that its files are unchanged. Raises `TableError` if there is no cache, the
     cache is of other tables than the plan's, or files were changed.

@@ -17,6 +17,7 @@ from etl.splits.metadata import (
     cache_folder,
     copy_table,
     count_repeated,
+    no_images,
     publish_cache,
     read_cache,
     summed_by_file,
@@ -46,9 +47,7 @@ def open_metadata(spark: SparkSession, *, plan: SplitPlan, aside: str | None) ->
         copied = _belonging(spark, _named(copy_table(spark, output.aside("rows"), plan=plan, only=None)))
         found = summed_by_file(copied.rows)
         if not found:
-            raise TableError(
-                f"Wanted images in {copied.metadata_table}. Found: an empty table. Fill it with jobs/ingest.py."
-            )
+            raise no_images(copied)
         publish_cache(output, copied, summed=found)
     written = read_cache(spark, plan.metadata_out, plan=plan)
     return replace(copied, rows=written.rows)

@@ -11,7 +11,7 @@ from etl.errors import TableError
 from etl.frames import small_table
 from etl.splits.candidates import number_strata
 from etl.splits.dealing.shares import Stratum
-from etl.splits.metadata import Metadata, sums
+from etl.splits.metadata import Metadata, no_images, sums
 from etl.splits.metadata_reading import check_sums
 from etl.splits.plan import SplitPlan
 
@@ -78,7 +78,7 @@ def _check(found: Sequence[Row], *, by: Mapping[str, str], plan: SplitPlan, meta
                 filter(None, (plan.where and f"--where {plan.where!r}", *(f"--exclude {ref}" for ref in plan.exclude)))
             )
             raise TableError(f"Wanted images of {table} with {told}. Found: none.")
-        raise TableError(f"Wanted images in {table}. Found: an empty table. Fill it with jobs/ingest.py.")
+        raise no_images(metadata)
     if len(found) > _MOST_STRATA:
         raise TableError(f"Wanted at most {_MOST_STRATA:,} combinations of {', '.join(by)}. Found: {len(found):,}.")
     if metadata.label_type == "int":

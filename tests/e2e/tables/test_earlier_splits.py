@@ -228,6 +228,10 @@ def test_a_correction_belongs_to_the_bytes_that_were_looked_at(
     assert table.labels_in("unrecorded then") == (corrected, 2)
     assert table.changes("unrecorded then") == {}
 
+    table.ingest(FIRST, a=30, b=31, c=32, d=33, e=34)
+    with pytest.raises(TableError, match=r"as of run 1\. Found: none\. .*5 images \(5 replaced.* to a later run"):
+        table.split("none", "1", skip_replaced=True)
+
 
 def test_a_prune_during_a_split_of_an_earlier_run_is_noticed(
     spark: SparkSession, control: Control, keyspace: str, tmp_path: Path
