@@ -1,10 +1,10 @@
 """Delete images from the tables: "remove this person's pictures".
 
-Removes the images, their metadata, their feature values and labels in all versions, and their rows in the table
-quarantine. A record of each image stays in the table METADATA_NAME_history: id, label, class, SHA-256, source, the
-reason and the time, but no path. Splits keep the ids, and hashes of the names of groups. Training with
-on_missing="skip" leaves deleted images out, and all ranks keep the same number of batches. An ingest of the same files
-leaves them out, too; see ingest.py --restore-deleted.
+Removes the images, the bytes that earlier runs replaced, their metadata, their feature values and labels in all
+versions, and their rows in the table quarantine. A record of each image stays in the table METADATA_NAME_history: id,
+label, class, SHA-256, source, the reason and the time, but no path. Splits keep the ids, and hashes of the names of
+groups. Training with on_missing="skip" leaves deleted images out, and all ranks keep the same number of batches. An
+ingest of the same files leaves them out, too; see ingest.py --restore-deleted.
 
 examples:
   spark-submit jobs/delete.py -d ks.data -m ks.metadata --where "path LIKE 'anna/%'" --reason "request 17" --plan

@@ -95,6 +95,9 @@ def parser() -> Parser:
     )
     add("--restore-deleted", action="store_true",
         help="ingest images again that were deleted with delete.py; otherwise they are left out")  # fmt: skip
+    add("--keep-replaced", action="store_true",
+        help="keep the bytes of images that this run replaces with other bytes, for splits as of then, in the table "
+        "DATA_NAME_history; those of pruned images go; not with --ttl")  # fmt: skip
     add("--ingest-id", type=uuid.UUID, metavar="UUID", help="continue this ingest; implies --resume")
     add("--json", action="store_true", help="print the report as JSON")
     return made

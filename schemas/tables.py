@@ -172,6 +172,17 @@ def create_history(metadata: TableName) -> str:
     return _definition("history", table=history_of(metadata).quoted)
 
 
+def kept_of(data: TableName) -> TableName:
+    """The table with the bytes of a data table's images that later runs replaced."""
+    return data.derived("_history")
+
+
+def create_kept(data: TableName, *, label_type: LabelType) -> str:
+    """The statement that creates the table of a data table's replaced bytes unless it exists."""
+    kind = "blob" if label_type in ("blob", "multi") else None
+    return _definition("kept", table=kept_of(data).quoted, label_type=kind)
+
+
 def create_feature_values(table: TableName, fields: Mapping[str, str]) -> str:
     """The statement that creates the table of a feature view's values unless it exists. ``fields`` has their CQL
     types.

@@ -7,7 +7,7 @@ password is not part of a `Cluster`, so it is in no closure and no plan: `etl.se
 import logging
 import re
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Self, TypeVar
@@ -161,7 +161,7 @@ class Control:
             except (cassandra.WriteTimeout, cassandra.OperationTimedOut):
                 return False  # the outcome is unknown: read again before you continue
 
-    def create_table(self, table: TableName, statement: str) -> None:
+    def create_table(self, table: TableName, statement: str, *, added: Collection[str] = ADDED_COLUMNS) -> None:
         """Create a table unless it exists; add columns that earlier versions lacked. Raises as `execute` does."""
         found = self.columns(table)
         if found is None:
@@ -169,7 +169,7 @@ class Control:
             self.define(statement)
             return
         for name, kind in defined_columns(statement).items():
-            if name in ADDED_COLUMNS and name not in found:
+            if name in added and name not in found:
                 log.info("add the column %s to %s", name, table)
                 try:
                     self.define(f'ALTER TABLE {table.quoted} ADD "{check_column(name)}" {kind}')

@@ -105,7 +105,7 @@ def run(spark: SparkSession, *, plan: DeletePlan) -> DeleteReport:
         caches = {address: _clean_cache(spark, address, ids=gone, plan=plan) for address in plan.caches}
         run = take_lone_run(table, kind="delete", dataset=table.dataset)
         log.info("this is %s", run)
-        removal = Removal.begin(table, data=plan.data_table, run=run, labels=True)
+        removal = Removal.begin(table, data=plan.data_table, run=run, on_request=True)
         forget_quarantined(table, found.ids, run=run)
         remove_images(
             found.ids,

@@ -90,36 +90,41 @@ def metadata_columns(fields: Sequence[Fields]) -> set[str]:
     }
 
 
-def with_fields(rows: DataFrame, /, *, fields: Sequence[Fields], key: str) -> DataFrame:
+def with_fields(rows: DataFrame, /, *, fields: Sequence[Fields], key: str, of_then: bool = False) -> DataFrame:
     """Add the fields of views to metadata rows with ``key``, a uuid as text, ``sha256`` if the table has it, and
     `metadata_columns`. A column `LACKS` and N says of the Nth view whether an image has no value of it, or one of other
-    bytes than it has now.
+    bytes than it has now. ``of_then``: rows can have the ``sha256`` of bytes that were replaced since, for which older
+    values than an image's newest ones count.
     """
     has_digest = "sha256" in rows.columns
     for number, one in enumerate(fields):
         if isinstance(one.view.source, Sql):
-            rows = _with_computed(rows, one=one, sql=one.view.source, key=key, lacks=f"{LACKS} {number}")
+            rows = _with_computed(
+                rows, one=one, sql=one.view.source, key=key, lacks=f"{LACKS} {number}", of_then=of_then
+            )
             continue
         columns = ["id", "sequence", "sha256", *one.names]
-        values = read_table(rows.sparkSession, one.table, columns=columns).transform(newest_of_images)
+        values = read_table(rows.sparkSession, one.table, columns=columns)
+        values = values.transform(newest_of_images, of="sha256" if of_then and has_digest else None)
         of_image = F.struct(*one.names).alias(_VALUES)
         values = values.select(F.col("id").alias(_ID), F.col("sha256").alias(_SHA256), of_image)
         is_same = F.col(_SHA256).eqNullSafe(F.col("sha256")) if has_digest else F.lit(True)
-        joined = rows.join(values, on=F.col(key) == F.col(_ID), how="left")
+        is_of_row = F.col(key) == F.col(_ID)
+        joined = rows.join(values, on=is_of_row & is_same if of_then else is_of_row, how="left")
         is_there = F.col(_ID).isNotNull() & is_same
         current = [F.when(is_there, F.col(f"{_VALUES}.{name}")).alias(name) for name in one.names]
         rows = joined.select(*map(column, rows.columns), *current, (~is_there).alias(f"{LACKS} {number}"))
     return rows
 
 
-def _with_computed(rows: DataFrame, /, *, one: Fields, sql: Sql, key: str, lacks: str) -> DataFrame:
+def _with_computed(rows: DataFrame, /, *, one: Fields, sql: Sql, key: str, lacks: str, of_then: bool) -> DataFrame:
     """Add the field of an on-demand view. Fields that its expression has may be in the rows in other versions."""
     inner = {name for used in one.inputs for name in used.names}
     hidden = {
         name: ours(f"hidden {n}") for n, name in enumerate(rows.columns) if name in inner or name.startswith(LACKS)
     }
     others = rows.select(*(column(name).alias(hidden.get(name, name)) for name in rows.columns))
-    joined = with_fields(others, fields=one.inputs, key=key)
+    joined = with_fields(others, fields=one.inputs, key=key, of_then=of_then)
     is_lacking = reduce(or_, (F.col(f"`{LACKS} {n}`") for n in range(len(one.inputs))), F.lit(False))
     same = (column(hidden.get(name, name)).alias(name) for name in rows.columns)
     wanted = f"Wanted a session in which {one.view.title} has the values that it has in every other one."

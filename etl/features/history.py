@@ -14,10 +14,10 @@ from pyspark.sql import functions as F
 from etl.columns import column
 
 
-def newest_of_images(values: DataFrame, /) -> DataFrame:
-    """The newest values of each image: a row with the same columns."""
+def newest_of_images(values: DataFrame, /, *, of: str | None = None) -> DataFrame:
+    """The newest values of each image, and with ``of`` of each value of this column: a row with the same columns."""
     of_image = F.max_by(F.struct(*values.columns), "sequence").alias("newest")
-    return values.groupBy("id").agg(of_image).select("newest.*")
+    return values.groupBy("id", *([of] if of else [])).agg(of_image).select("newest.*")
 
 
 @dataclass(frozen=True, slots=True)

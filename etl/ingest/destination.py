@@ -14,9 +14,10 @@ from etl.ingest.plan import IngestPlan, Tables
 from etl.pictures.plan import MASK_FRAME
 from etl.sources.labels.values import class_numbers
 from etl.tables.class_numbers import class_names, take_numbers
-from etl.tables.runs import recorded_runs
+from etl.tables.runs import expiring, recorded_runs
 from etl.tables.sequence import Run, take_run
 from etl.tables.table_records import TableRecord, check_fits, claim_tables, read_records
+from formats.sizes import counted
 from schemas import Columns, TableName
 from schemas.tables import (
     ADDED_COLUMNS,
@@ -205,6 +206,8 @@ def create_tables(control: Control, *, plan: IngestPlan) -> None:
         log.info("create keyspace %s with %s", keyspace, replication.cql)
         control.define(create_keyspace(keyspace, replication))
     _create(control, plan.tables.definitions)
+    if plan.keep_replaced:
+        control.create_table(*plan.tables.kept)
 
 
 def check_ttl(control: Control, *, plan: IngestPlan) -> None:
@@ -257,15 +260,47 @@ def _create(control: Control, definitions: Mapping[TableName, str]) -> None:
 
 
 def create_history_table(control: Control, *, plan: IngestPlan) -> None:
-    """Create the history of the metadata table unless it exists. Raises `TableError` if it must not be created."""
+    """Create the history of the metadata table unless it exists, or add the columns that it lacks. Raises `TableError`
+    if it must not be created.
+    """
     table = plan.tables.metadata
     history, statement = history_of(table), create_history(table)
-    if not plan.create and control.columns(history) is None:
+    found, defined = control.columns(history), defined_columns(statement)
+    if not plan.create and (found is None or defined.keys() - found.keys()):
+        missing = [f"ALTER TABLE {history} ADD {name} {kind};" for name, kind in defined.items()
+                   if name not in (found or {})]  # fmt: skip
+        what, mend = ("no such table", [_one_line(statement)]) if found is None else ("it lacks columns", missing)
         raise TableError(
-            f"Wanted the table {history}, to keep the labels and hashes of images that this ingest replaces. Found: no "
-            f"such table. Leave out --no-create, or create it: {_one_line(statement)}"
+            f"Wanted the table {history}, to keep the labels and hashes of images that this ingest replaces. Found: "
+            f"{what}. Leave out --no-create, or create it: {' '.join(mend)}"
         )
-    control.create_table(history, statement)
+    control.create_table(history, statement, added=defined)
+
+
+def check_kept_table(control: Control, *, plan: IngestPlan) -> None:
+    """Raise `TableError` unless the table of replaced bytes has the right columns or can be created, and
+    `ConflictError` if images of these tables expire. Does nothing for a plan that does not keep replaced bytes.
+    """
+    if not plan.keep_replaced:
+        return
+    metadata, (table, statement) = plan.tables.metadata, plan.tables.kept
+    if ttls := expiring(recorded_runs(control, metadata)):
+        raise ConflictError(
+            f"Wanted --keep-replaced for images that do not expire. Found: {counted(len(ttls), 'ingest')} into "
+            f"{metadata} with --ttl."
+        )
+    found = control.columns(table)
+    if found is None and not plan.create:
+        raise TableError(
+            f"Wanted the table {table}, for --keep-replaced. Found: no such table. Leave out --no-create, or create "
+            f"it: {_one_line(statement)}"
+        )
+    if found is not None and found != defined_columns(statement):
+        has = ", ".join(f"{name} {kind}" for name, kind in sorted(found.items()))
+        raise TableError(
+            f"Wanted {table} to be free for the replaced bytes of {plan.tables.data}. Found: a table with the columns "
+            f"{has}. Use another data table."
+        )
 
 
 def is_empty(control: Control, *, plan: IngestPlan) -> bool:

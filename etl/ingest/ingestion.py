@@ -19,6 +19,7 @@ from etl.ingest.destination import (
     Destination,
     StartedRun,
     check_fits_early,
+    check_kept_table,
     check_mask_frame,
     check_tables,
     check_ttl,
@@ -151,6 +152,7 @@ def _connected(spark: SparkSession, *, plan: IngestPlan, stack: ExitStack) -> Co
     check_fits_early(control, plan=plan)
     check_tables(control, plan=plan)
     check_ttl(control, plan=plan)
+    check_kept_table(control, plan=plan)
     if not plan.overwrite:
         check_mask_frame(control, plan=plan)
     return control
@@ -292,6 +294,7 @@ def _target(survey: Survey, begun: BegunIngest) -> Target:
         before=before,
         values=value_tables(control, plan.tables.metadata) if can_expire and before is not None else (),
         restores=plan.restore_deleted,
+        keeps=plan.keep_replaced,
     )
 
 

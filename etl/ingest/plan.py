@@ -13,9 +13,12 @@ from schemas.tables import (
     LabelType,
     Replication,
     create_data,
+    create_kept,
     create_metadata,
     create_shared,
     defined_columns,
+    history_of,
+    kept_of,
 )
 
 MAX_TTL = 630_720_000  # the longest time to live that Cassandra accepts, in seconds: 20 years
@@ -69,8 +72,8 @@ class IngestPlan:
     exist already; an ``ingest_id`` continues that ingest, and also skips them. ``recode`` is how images are converted,
     ``check`` how they are checked, and ``tolerance`` how many may be rejected. ``list_stale`` lists the stale rows of
     this source; ``prune`` removes them, and ``prune_count`` confirms their number. ``restore_deleted`` takes images in
-    that were deleted from the tables on request. ``ttl`` is the number of seconds after which the images expire: 0 for
-    never, None if nothing was said.
+    that were deleted from the tables on request. ``keep_replaced`` keeps the bytes that images of other bytes replace.
+    ``ttl`` is the number of seconds after which the images expire: 0 for never, None if nothing was said.
     Raises ValueError for invalid options.
     """
 
@@ -92,6 +95,7 @@ class IngestPlan:
     prune: bool = False
     prune_count: int | None = None
     restore_deleted: bool = False
+    keep_replaced: bool = False
     ttl: int | None = None
 
     def __post_init__(self) -> None:
@@ -119,6 +123,8 @@ class IngestPlan:
         self.recode.check_labels(self.source.label_type)
         if self.ttl is not None and not 0 <= self.ttl <= MAX_TTL:
             raise ValueError(f"Wanted a --ttl of at most {MAX_TTL:,} seconds (20 years). Found: {self.ttl:,}")
+        if self.ttl and self.keep_replaced:
+            raise ValueError("Wanted --keep-replaced for images that do not expire. Found: --ttl.")
         if self.prune_count is not None and not self.prune:
             raise ValueError("Wanted --prune with --prune-count. Found: --prune-count alone.")
 
@@ -137,6 +143,7 @@ class IngestPlan:
             "--prune": self.prune,
             "--ttl": self.ttl is not None,
             "--restore-deleted": self.restore_deleted,
+            "--keep-replaced": self.keep_replaced,
             **{f"--{name}-col": value != name for name, value in asdict(self.columns).items()},
         }
         for name in (name for name, value in with_tables.items() if value):
@@ -150,6 +157,8 @@ class IngestPlan:
         for table in (data, metadata):
             if table in {TableName(metadata.keyspace, name) for name in OWN_TABLES}:
                 raise ValueError(f"Wanted another table name, because {table} is reserved. Found: {table}")
+        if self.keep_replaced and (kept := kept_of(data)) in (metadata, history_of(metadata)):
+            raise ValueError(f"Wanted {kept} for replaced bytes of {data}. Found: a table of {metadata} of this name.")
         fixed = defined_columns(create_metadata(metadata, Columns(), label_type="multi")).keys() - {"id", "label"}
         taken = fixed & {self.columns.id.lower(), self.columns.label.lower()}
         if taken:
@@ -189,6 +198,11 @@ class Tables:
     def quarantine(self) -> TableName:
         """The table of rejected files."""
         return TableName(self.metadata.keyspace, "quarantine")
+
+    @property
+    def kept(self) -> tuple[TableName, str]:
+        """The table of replaced bytes, with the statement that creates it."""
+        return kept_of(self.data), create_kept(self.data, label_type=self.label_type)
 
     @property
     def records(self) -> Mapping[TableName, str]:

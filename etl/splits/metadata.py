@@ -300,7 +300,8 @@ class _Tables:
                 )
             of_table = of_table.transform(with_labels, versions=relabelled, columns=names, uses_replaced=uses_replaced)
         label = F.col(names.label) if has_number else F.lit(-1)
-        return of_table.transform(with_fields, fields=self.views, key=names.id).select(
+        of_then = earlier is not None
+        return of_table.transform(with_fields, fields=self.views, key=names.id, of_then=of_then).select(
             uuid_bytes(names.id).alias("id"),
             label.cast("int").alias("label"),
             *(

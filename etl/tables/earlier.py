@@ -15,6 +15,7 @@ from etl.errors import TableError
 from etl.tables.metadata_table import MetadataTable
 from etl.tables.runs import RecordedRun, expired, overlapping, unfinished
 from etl.tables.states import states_at
+from formats.checksums import COLUMN as CHECKSUM
 from formats.sizes import counted
 from schemas import Columns, TableName
 from schemas.as_of import AsOf
@@ -23,8 +24,9 @@ _SHOWN = 5
 _BROADCAST = 1_000_000
 SKIP = "--skip-replaced"
 THEN = ours("then")
-"""The column that `metadata_as_of` adds: `CURRENT`, `EARLIER` or `REPLACED`."""
-CURRENT, EARLIER, REPLACED = 0, 1, 2
+"""The column that `metadata_as_of` adds: `CURRENT`, `EARLIER`, `REPLACED` or `KEPT`."""
+CURRENT, EARLIER, REPLACED, KEPT = 0, 1, 2, 3
+_OF_BYTES = ("format", "width", "height", "bytes", CHECKSUM)
 _ID, _STATE = ours("id"), ours("state")
 
 
@@ -75,6 +77,7 @@ class EarlierMetadata:
     sequence: int
     states: DataFrame | None  # The states of images then that were replaced or removed later; None if there are none.
     count: int  # of the states
+    kept: int  # of the states, those whose bytes are kept
     skips: bool  # Whether to leave out images whose bytes of then no longer exist, or whose state is unknown.
     warnings: tuple[str, ...]
 
@@ -113,13 +116,14 @@ class EarlierMetadata:
                     f"{old[0].sequence} or later, or set {SKIP} to leave out images that such a run wrote."
                 )
             warnings.append(f"images are left out that were written or removed by {found}")
-        states, count = _states(table, sequence=sequence)
+        states, count, kept = _states(table, sequence=sequence)
         return cls(
             table=table,
             label_type=label_type,
             sequence=sequence,
             states=states,
             count=count,
+            kept=kept,
             skips=skips,
             warnings=tuple(warnings),
         )
@@ -173,8 +177,13 @@ class EarlierMetadata:
         """Raise `TableError` if a run has replaced or removed some of the rows while they were read."""
         spark = self.table.spark
         with Control.from_spark(spark) as control:
-            _, count = _states(
+            _, count, kept = _states(
                 MetadataTable.open(spark, control, self.table.name, columns=self.table.columns), sequence=self.sequence
+            )
+        if kept < self.kept:
+            raise TableError(
+                f"Wanted the replaced bytes of {self.table.name} while they are read. Found: those of "
+                f"{self.kept - kept:,} images were deleted in the meantime. Run again."
             )
         if count != self.count:
             raise TableError(
@@ -201,12 +210,12 @@ class EarlierMetadata:
         return ", ".join(shown) + (", ..." if gone > _SHOWN else "")
 
 
-def _states(table: MetadataTable, *, sequence: int) -> tuple[DataFrame | None, int]:
+def _states(table: MetadataTable, *, sequence: int) -> tuple[DataFrame | None, int, int]:
     if table.history is None:
-        return None, 0
+        return None, 0, 0
     states = table.replaced().transform(states_at, sequence=sequence)
-    count = states.count()
-    return (states, count) if count else (None, 0)
+    (found,) = states.agg(F.count("*").alias("count"), F.count_if("kept").alias("kept")).collect()
+    return states if found["count"] else None, found["count"], found["kept"]
 
 
 def metadata_as_of(
@@ -216,11 +225,13 @@ def metadata_as_of(
     run, from `states_at` it. These are the images that existed then and have a row now, with the labels, the source and
     the SHA-256 of then, and a column `THEN`: `CURRENT` if nothing has changed, `EARLIER` for a row whose state was
     replaced since but whose bytes are the same, and `REPLACED` if the data table has other bytes, another mask or
-    another array now.
+    another array now; `KEPT` if those of then are kept, and the rows have the checksums that name them.
     """
     named = {columns.label: "label", **{name: name for name in ("labels", "or_label", "source", "sha256", "since")}}
     named = {name: state for name, state in named.items() if name in rows.columns and state in states.columns}
-    wanted = dict.fromkeys(["sha256", "since", *named.values()])
+    of_bytes = [name for name in _OF_BYTES if name in rows.columns and name in states.columns]
+    is_named = {CHECKSUM, "kept"} <= {*states.columns} and CHECKSUM in rows.columns
+    wanted = dict.fromkeys(["sha256", "since", *named.values(), *of_bytes, *(["kept"] if is_named else [])])
     then = states.select(F.col("id").alias(_ID), F.struct(*wanted).alias(_STATE))
     joined = rows.join(then, on=F.col(columns.id) == F.col(_ID), how="left")
     is_current = F.col("since") <= sequence
@@ -228,11 +239,9 @@ def metadata_as_of(
     is_same = F.col("sha256").eqNullSafe(F.col(f"{_STATE}.sha256")) & F.lit(label_type != "blob")
     if label_type == "multi":
         is_same = is_same & F.col("labels").eqNullSafe(F.col(f"{_STATE}.labels"))
-    kind = F.when(~is_known, CURRENT).when(is_current | is_same, EARLIER).otherwise(REPLACED)
-    values = [
-        F.when(is_current, F.col(name)).otherwise(F.col(f"{_STATE}.{named[name]}")).alias(name)
-        if name in named
-        else column(name)
-        for name in rows.columns
-    ]
+    is_kept = F.col(f"{_STATE}.kept") if is_named else F.lit(False)
+    kind = F.when(~is_known, CURRENT).when(is_current | is_same, EARLIER).when(is_kept, KEPT).otherwise(REPLACED)
+    of_then = {name: F.when(is_current, F.col(name)).otherwise(F.col(f"{_STATE}.{named[name]}")) for name in named}
+    of_then |= {name: F.when(kind == KEPT, F.col(f"{_STATE}.{name}")).otherwise(F.col(name)) for name in of_bytes}
+    values = [of_then[name].alias(name) if name in of_then else column(name) for name in rows.columns]
     return joined.where(is_current | is_known).select(*values, kind.alias(THEN))

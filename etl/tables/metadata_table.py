@@ -27,8 +27,13 @@ _KINDS = {
     "or_label": "string",
     "or_split": "string",
     "path": "string",
+    "format": "string",
+    "width": "int",
+    "height": "int",
     "bytes": "bigint",
     "sha256": "binary",
+    CHECKSUM: "bigint",
+    "kept": "boolean",
     "source": "string",
     "group_id": "string",
     "ingest_id": "string",
@@ -66,6 +71,7 @@ class MetadataTable:
     fields: dict[str, str]  # The CQL types of its columns; empty if it does not exist.
     runs: tuple[RecordedRun, ...]  # the newest first
     history: TableName | None  # None if no run has replaced or removed a row
+    of_history: frozenset[str]  # the columns of the history
     record: TableRecord | None  # what it and its data table hold; None if no ingest has recorded it
 
     @classmethod
@@ -73,6 +79,7 @@ class MetadataTable:
         cls, spark: SparkSession, control: Control, name: TableName, *, columns: Columns | None = None
     ) -> "MetadataTable":
         """Look a table up. Raises `UnreachableError`."""
+        history = history_in(control, name)
         return cls(
             spark=spark,
             control=control,
@@ -80,7 +87,8 @@ class MetadataTable:
             columns=columns or Columns(),
             fields=dict(control.columns(name) or {}),
             runs=tuple(recorded_runs(control, name)),
-            history=history_in(control, name),
+            history=history,
+            of_history=frozenset((control.columns(history) if history else None) or ()),
             record=record_of(control, name),
         )
 
@@ -139,9 +147,11 @@ class MetadataTable:
     def replaced(self) -> DataFrame:
         """The rows of the history, with ids as text."""
         names = list(defined_columns(create_history(self.name)))
+        null = {name: F.lit(None).cast(_KINDS[name]).alias(name) for name in names if name not in self.of_history}
         if self.history is None:
-            return self.spark.range(0).select(*(F.lit(None).cast(_KINDS[name]).alias(name) for name in names))
-        return read_table(self.spark, self.history, columns=names)
+            return self.spark.range(0).select(*null.values())
+        rows = read_table(self.spark, self.history, columns=[name for name in names if name in self.of_history])
+        return rows.select(*(null.get(name, F.col(name)) for name in names))  # of earlier versions
 
     def removals(self) -> DataFrame | None:
         """The removal that counts of each image that was ever removed, also of those that are there again: ``id`` (16

@@ -3,7 +3,8 @@
 The record is written first, then the image's feature values are removed, and at last its data row and metadata row. So
 a run that was killed leaves images that the next run finds again by their metadata. The data row is not removed but
 written without an image, so that one read tells a removed image from a missing one. Labels are removed on request only:
-a pruned image may come back, and a label version never changes.
+a pruned image may come back, and a label version never
+changes. So are replaced bytes.
 """
 
 import asyncio
@@ -28,8 +29,9 @@ from etl.tables.metadata_table import MetadataTable
 from etl.tables.sequence import Run
 from etl.tables.table_records import read_records
 from etl.workers import map_batches
+from formats.checksums import COLUMN as CHECKSUM
 from schemas import Columns, IdentifierError, TableName
-from schemas.tables import DELETED, create_history, history_of, label_bucket
+from schemas.tables import DELETED, create_history, history_of, kept_of, label_bucket
 
 RECORDED = ("since", "label", "labels", "or_label", "or_split", "sha256", "source")
 # The columns that tell tables of values and vectors from other tables, by the columns of their keys.
@@ -50,12 +52,13 @@ class Removal:
     has_label: bool  # whether the data table has labels
     values: tuple[TableName, ...]  # of features, by id
     labels: tuple[TableName, ...]  # with versions, by bucket and id
+    kept: TableName | None  # of replaced bytes, by id
     run: Run  # what a later run writes stays
 
     @classmethod
-    def begin(cls, table: MetadataTable, *, data: TableName, run: Run, labels: bool = False) -> "Removal":
-        """Find the tables, and create the history of the metadata table unless it exists. ``labels`` is whether the
-        labels of label versions are removed too. Raises `TableError`.
+    def begin(cls, table: MetadataTable, *, data: TableName, run: Run, on_request: bool = False) -> "Removal":
+        """Find the tables, and create the history of the metadata table unless it exists. ``on_request`` is whether
+        labels of label versions and replaced bytes are removed too. Raises `TableError`.
         """
         control, metadata = table.control, table.name
         try:
@@ -71,9 +74,16 @@ class Removal:
             columns=table.columns,
             has_label=table.columns.label in (control.columns(data) or {}),
             values=value_tables(control, metadata),
-            labels=label_tables(control, metadata) if labels else (),
+            labels=label_tables(control, metadata) if on_request else (),
+            kept=kept_in(control, data) if on_request else None,
             run=run,
         )
+
+
+def kept_in(control: Control, data: TableName) -> TableName | None:
+    """The table with the replaced bytes of a data table; None if no run has kept any."""
+    kept = kept_of(data)  # another table may have this name
+    return kept if (control.columns(kept) or {}).keys() >= {"id", CHECKSUM, "bytes", "data"} else None
 
 
 def value_tables(control: Control, metadata: TableName) -> tuple[TableName, ...]:
@@ -171,12 +181,15 @@ async def _remove(ids: Sequence[bytes], removal: Removal) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remover:
-    """Prepared statements that remove an image: its values and labels by table, then its data and metadata rows."""
+    """Prepared statements that remove an image: its values and labels by table, its replaced bytes, then its data and
+    metadata rows.
+    """
 
     session: TaskSession
     removal: Removal
     values: list[Any]
     labels: list[Any]
+    kept: Any  # None if no replaced bytes are removed
     data: Any
     metadata: Any
 
@@ -194,6 +207,7 @@ class Remover:
             labels=[
                 await session.prepare(delete.format(table.quoted, "bucket = ? AND id = ?")) for table in removal.labels
             ],
+            kept=None if removal.kept is None else await session.prepare(delete.format(removal.kept.quoted, "id = ?")),
             data=await session.prepare(insert_into(removal.data, empty)),
             metadata=await session.prepare(metadata),
         )
@@ -206,6 +220,8 @@ class Remover:
             await self.session.write([(statement, (clock, image))], about=about)
         for statement in self.labels:
             await self.session.write([(statement, (clock, label_bucket(image), image))], about=about)
+        if self.kept is not None:
+            await self.session.write([(self.kept, (clock, image))], about=about)
         nothing = (None, None) if removal.has_label else (None,)
         rows = [(self.data, (image, *nothing, clock)), (self.metadata, (clock, image))]
         is_one_mutation = removal.data.keyspace == removal.metadata.keyspace

@@ -1,4 +1,5 @@
-"""What the history of an image says: whether it is deleted, and which state it had after a run.
+"""What the history of an image says: whether it is deleted, which state it had after a run, and whether its bytes of
+then are kept.
 
 Each fact is here twice, as a function of the rows of one image and as a transform of the rows of all; a test compares
 them. Rows have the columns of the table of histories. A row whose ``since`` is unknown counts as the first.
@@ -10,6 +11,7 @@ from typing import Any, TypeAlias
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from formats.checksums import COLUMN as CHECKSUM
 from schemas.tables import DELETED, PRUNED
 
 Row: TypeAlias = Mapping[str, Any]
@@ -49,8 +51,8 @@ def last_removals(history: DataFrame, /) -> DataFrame:
 
 
 def state_at(history: Iterable[Row], *, sequence: int) -> Row | None:
-    """The state that an image had after a run and that a later one replaced or removed: the row of its history; None if
-    there is none, or the image was deleted then.
+    """The state that an image had after a run and that a later one replaced or removed: the row of its history, whose
+    ``kept`` is whether a run has kept its bytes; None if there is none, or the image was deleted then.
     """
     rows = list(history)
     known = (row for row in rows if row["sha256"] is not None)  # others only record that an image was deleted
@@ -58,17 +60,27 @@ def state_at(history: Iterable[Row], *, sequence: int) -> Row | None:
     # two runs at the same time may both have recorded the state that they replaced: it is the same one
     state = max(held, key=lambda row: (row["since"] or 0, -row["until"]), default=None)
     deleted = max((row["until"] for row in rows if row["kind"] == DELETED and row["until"] <= sequence), default=0)
-    return None if state is None or (state["since"] or 0) < deleted else state
+    if state is None or (state["since"] or 0) < deleted:
+        return None
+    # A deletion removes all that was kept before. A state of the same bytes may have been replaced by a label first.
+    erased = max((row["until"] for row in rows if row["kind"] == DELETED), default=0)
+    copies = {row[CHECKSUM] for row in rows if row["kept"] and row["until"] > erased}
+    return {**state, "kept": state[CHECKSUM] is not None and state[CHECKSUM] in copies}
 
 
 def states_at(history: DataFrame, /, *, sequence: int) -> DataFrame:
     """`state_at` of each image that had such a state: rows of the history."""
     since, until = F.coalesce("since", F.lit(0)), F.col("until")
     state, is_held = F.struct(*history.columns), (since <= sequence) & (until > sequence) & F.col("sha256").isNotNull()
-    is_deletion = (F.col("kind") == DELETED) & (until <= sequence)
+    is_deletion = F.col("kind") == DELETED
     found = history.groupBy("id").agg(
         F.max_by(state, F.when(is_held, F.struct(since, -until))).alias("state"),
-        F.max(F.when(is_deletion, until).otherwise(F.lit(0))).alias("deleted"),
+        F.max(F.when(is_deletion & (until <= sequence), until).otherwise(F.lit(0))).alias("deleted"),
+        F.max(F.when(is_deletion, until).otherwise(F.lit(0))).alias("erased"),
+        F.collect_set(F.when(F.col("kept"), F.struct(until.alias("until"), F.col(CHECKSUM).alias("of")))).alias("kept"),
     )
     is_there = F.col("state").isNotNull() & (F.coalesce("state.since", F.lit(0)) >= F.col("deleted"))
-    return found.where(is_there).select("state.*")
+    checksum = F.col(f"state.{CHECKSUM}")
+    is_kept = F.exists("kept", lambda copy: (copy["until"] > F.col("erased")) & (copy["of"] == checksum))
+    kept = F.coalesce(is_kept, F.lit(False)).alias("kept")
+    return found.where(is_there).select(*(kept if name == "kept" else f"state.{name}" for name in history.columns))

@@ -36,8 +36,8 @@ _BATCH_ROWS = 500
 class Sink(Protocol):
     """The destination of images, used from one event loop."""
 
-    async def accept(self, entry: Entry, prepared: PreparedImage, label: int | None, /) -> None:
-        """Write an image. Raises `RejectedError` for one that cannot be written."""
+    async def accept(self, entry: Entry, prepared: PreparedImage, label: int | None, /) -> str | None:
+        """Write an image. Returns a remark. Raises `RejectedError` for one that cannot be written."""
 
     async def reject(self, entry: Entry, *, stage: str, reason: str) -> None:
         """Record why an image is not written."""
@@ -156,10 +156,10 @@ class _Task:
         stage = "list" if entry.reason else "read"
         if not isinstance(found, str):
             label = label_of(entry, numbers=self._order.labels)
-            look = (len(found.data), found.sha256, WRITTEN, None, found.note)
+            look = (len(found.data), found.sha256, WRITTEN, None)
             try:
-                await sink.accept(entry, found, label)
-                return Outcome(entry.id, label, or_split, path, *look, self._executor)
+                note = "; ".join(filter(None, (found.note, await sink.accept(entry, found, label)))) or None
+                return Outcome(entry.id, label, or_split, path, *look, note, self._executor)
             except RejectedError as error:
                 stage, found = "write", str(error)
         await sink.reject(entry, stage=stage, reason=found)

@@ -2,9 +2,11 @@
 
 If a run may replace rows, a task reads the state of an image (its label and the bytes' SHA-256) before it writes the
 image, and writes the replaced state to the history in the same mutation as the new one. So a killed task loses no
-state. A repeated task finds what its first attempt wrote; the replaced state is in the history already.
+state. A repeated task finds what its first attempt wrote; the replaced state is in the history already. If replaced
+bytes are kept, they are copied before that, in a mutation of their own: one with both images could be too large.
 """
 
+import hashlib
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -22,11 +24,15 @@ from etl.sources.entries import Entry
 from etl.tables.runs import ingest_time
 from etl.tables.sequence import Run
 from etl.tables.states import is_deleted, last_removal
+from formats.checksums import COLUMN as CHECKSUM
+from formats.checksums import checksum
 from schemas import TableName
-from schemas.tables import check_column, history_of
+from schemas.tables import check_column, history_of, kept_of
 
 REPLACED = "replaced"  # the kind of rows in the history
 _OF_REMOVAL = ("kind", "since", "until")
+_OF_BYTES = ("format", "width", "height", "bytes", CHECKSUM)
+_NOT_KEPT = "replaced without a copy: the stored bytes were not those that the metadata describes"
 _LIMITS = "See max_mutation_size and native_transport_max_frame_size in the server's cassandra.yaml."
 
 
@@ -45,6 +51,7 @@ class TableTarget:
     before: Mapping[uuid.UUID, int] | None = None  # if rows may be replaced: the last run of each ingest id
     values: tuple[TableName, ...] = ()  # with what was computed of images, if these rows or theirs can expire
     restores: bool = False  # whether deleted images are ingested again, also those whose rows are left
+    keeps: bool = False  # whether replaced bytes are kept
 
     @property
     def determined(self) -> list[str]:
@@ -71,6 +78,72 @@ def ends_with(left: int | None, *, ttl: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReplacedBytes:
+    """Copies the bytes of images before a run replaces them."""
+
+    session: TaskSession
+    query: Any  # of an image
+    copies: Any  # of all copies of an image
+    insert: Any
+    run: Run
+    clock: int  # of the task's writes, in microseconds
+    has_mask: bool  # whether images have a mask or an array
+
+    @classmethod
+    async def prepare(cls, session: TaskSession, target: TableTarget, clock: int) -> "ReplacedBytes":
+        """Prepare the queries and the statement."""
+        tables, names = target.tables, target.tables.columns
+        kept, has_mask = kept_of(tables.data), tables.label_type in ("multi", "blob")
+        mask = [names.label] if has_mask else []
+        wanted = ", ".join(f'"{check_column(name)}"' for name in [names.data, *mask])
+        copied = ["data", *(["label"] if has_mask else [])]
+        query = f'SELECT {wanted} FROM {tables.data.quoted} WHERE "{check_column(names.id)}" = ?'
+        return cls(
+            session=session,
+            query=await session.prepare(query),
+            copies=await session.prepare(f"SELECT {', '.join(copied)} FROM {kept.quoted} WHERE id = ?"),
+            insert=await session.prepare(insert_into(kept, ["id", CHECKSUM, "until", "bytes", *copied])),
+            run=target.run,
+            clock=clock,
+            has_mask=has_mask,
+        )
+
+    async def keep(self, image: uuid.UUID, /, *, sha256: bytes, known: int | None) -> int | None:
+        """Copy the bytes of an image, unless they were copied before, and return their checksum. Returns None if there
+        are no bytes of this SHA-256 and, if it is known, checksum. Raises `UnreachableError`, `TooLargeError`.
+        """
+        if self.has_mask and known is None:  # the SHA-256 is of the image alone
+            return None
+        about = f"the bytes of image {image}, which are replaced"
+        row = await self.session.read(self.query, image, about=about)
+        if row is not None and (found := _checksum(row, sha256=sha256)) is not None and known in (None, found):
+            values = (image, found, self.run.sequence, sum(map(len, row)), *row, self.clock)
+            await self.session.write([(self.insert, values)], about=about)
+            return found
+        # In two keyspaces, an interrupted task has copied and replaced them. Or a run at the same time has.
+        copies = await self.session.read_all(self.copies, image, about=about)
+        checksums = (_checksum(copy, sha256=sha256) for copy in copies)
+        return next((one for one in checksums if one is not None and known in (None, one)), None)
+
+
+def _checksum(row: tuple[Any, ...], *, sha256: bytes) -> int | None:
+    """The checksum of an image, and of its mask or array; None if they are missing or not of this SHA-256."""
+    if any(part is None for part in row) or hashlib.sha256(row[0]).digest() != sha256:
+        return None
+    return checksum(*row)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Followed:
+    """What a run writes with the new state of an image."""
+
+    since: int  # the run since which the image has this state
+    # the row of the replaced state, if there is one, and the removal of values that would not end with the image
+    rows: tuple[tuple[Any, tuple[Any, ...]], ...] = ()
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplacedStates:
     """Reads the states of images before a run replaces them."""
 
@@ -82,6 +155,7 @@ class ReplacedStates:
     before: Mapping[uuid.UUID, int]  # the last run of each ingest id, for rows without a run
     removals: Any  # the query of an image's history, if the run ingests deleted images again
     values: list[Any]  # statements that remove what was computed of an image
+    bytes: ReplacedBytes | None  # None if they are not kept
 
     @classmethod
     async def prepare(
@@ -90,12 +164,13 @@ class ReplacedStates:
         """Prepare the query and the statement."""
         tables, columns = target.tables, target.tables.columns
         labels = ["labels"] if tables.label_type == "multi" else []
-        state = [columns.label, "or_label", "or_split", "sha256", "source", "since", "ingest_id", *labels]
+        state = [columns.label, "or_label", "or_split", "sha256", "source", "since", "ingest_id", *_OF_BYTES, *labels]
         wanted = ", ".join(f'"{check_column(name)}"' for name in state)
         wanted += ", TTL(ingest_id)" if target.values else ""
         query = f'SELECT {wanted} FROM {tables.metadata.quoted} WHERE "{columns.id}" = ?'
         removals = f"SELECT {', '.join(_OF_REMOVAL)} FROM {history_of(tables.metadata).quoted} WHERE id = ?"
-        written = ["id", "until", "since", "kind", "label", "or_label", "or_split", "sha256", "source", "at", *labels]
+        written = ["id", "until", "since", "kind", "label", "or_label", "or_split", "sha256", "source", "at"]
+        written += [*_OF_BYTES, "kept", *labels]
         return cls(
             session=session,
             target=target,
@@ -108,21 +183,22 @@ class ReplacedStates:
                 await session.prepare(f"DELETE FROM {table.quoted} USING TIMESTAMP ? WHERE id = ?")
                 for table in target.values
             ],
+            bytes=await ReplacedBytes.prepare(session, target, clock) if target.keeps else None,
         )
 
-    async def follow(self, image: uuid.UUID, new: ImageRow, /) -> tuple[int, list[tuple[Any, tuple[Any, ...]]]]:
-        """Compare the new state of an image with its current one. Returns the run since which the image has the new
-        state, and what to write with it: the row of the history, if any, and the removal of values that would not end
-        with the image. Raises `UnreachableError`.
+    async def follow(self, image: uuid.UUID, new: ImageRow, /) -> Followed:
+        """Compare the new state of an image with its current one, and copy the current bytes if they are to be kept and
+        differ. Raises `UnreachableError`, `TooLargeError`.
         """
         run, label_type = self.target.run, self.target.tables.label_type
         row = await self.session.read(self.query, image, about=f"the row of image {image}")
         if row is None:
-            return run.sequence, []
+            return Followed(since=run.sequence)
         label, or_label, or_split, sha256, source, since, ingest_id, *rest = row
-        gone: list[tuple[Any, tuple[Any, ...]]] = []
+        gone: tuple[tuple[Any, tuple[Any, ...]], ...] = ()
         if self.values and not ends_with(rest.pop(), ttl=self.target.ttl):
-            gone = [(statement, (self.clock, image)) for statement in self.values]
+            gone = tuple((statement, (self.clock, image)) for statement in self.values)
+        of_bytes, rest = rest[: len(_OF_BYTES)], rest[len(_OF_BYTES) :]
         if since is None:
             since = 0 if ingest_id is None else self.before.get(uuid.UUID(str(ingest_id)), 0)
         if self.removals is not None:
@@ -130,18 +206,24 @@ class ReplacedStates:
             removal = last_removal(dict(zip(_OF_REMOVAL, one, strict=True)) for one in history)
             # The deletion has recorded this state. The image counts as deleted until its row has a later run.
             if removal is not None and is_deleted(since, kind=removal["kind"], until=removal["until"]):
-                return run.sequence, gone
+                return Followed(since=run.sequence, rows=gone)
         labels = None if not rest or rest[0] is None else list(rest[0])
         is_same = (label, labels, or_label, bytes(sha256 or b"")) == (new.label, new.labels, new.or_label, new.sha256)
         # masks have no hash: a mask that is written again may be another one
         if is_same and label_type != "blob":
-            return since, gone
+            return Followed(since=since, rows=gone)
         if since >= run.sequence:  # a repeated task, or a later run, whose rows win
-            return run.sequence, gone
+            return Followed(since=run.sequence, rows=gone)
+        kept, note, known = None, None, of_bytes[-1]
+        # What has the same checksum is not replaced. If a later run replaces it, it keeps it for this state too.
+        if self.bytes is not None and (known is None or known != new.xxhash64):
+            copied = await self.bytes.keep(image, sha256=bytes(sha256 or b""), known=known)
+            kept, note = copied is not None, None if copied is not None else _NOT_KEPT
+            of_bytes[-1] = known if copied is None else copied
         at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=run.clock // 1000)
-        values = (image, run.sequence, since, REPLACED, label, or_label, or_split, sha256, source, at)
+        values = (image, run.sequence, since, REPLACED, label, or_label, or_split, sha256, source, at, *of_bytes, kept)
         more = (labels,) if label_type == "multi" else ()
-        return run.sequence, [(self.insert, (*values, *more, self.clock)), *gone]
+        return Followed(since=run.sequence, rows=((self.insert, (*values, *more, self.clock)), *gone), note=note)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,8 +266,8 @@ class TableRows:
             group=await session.prepare(group) if target.keeps_groups else None,
         )
 
-    async def accept(self, entry: Entry, prepared: PreparedImage, label: int | None) -> None:
-        """Write the two rows of an image. Raises `RejectedError` if the server does not accept them."""
+    async def accept(self, entry: Entry, prepared: PreparedImage, label: int | None) -> str | None:
+        """Write the two rows of an image. Returns a remark. Raises `RejectedError` if the server refuses them."""
         target, tables = self.target, self.target.tables
         image, row = uuid.UUID(bytes=entry.id), image_row(entry, prepared, label=label, source_name=target.source_name)
         data: tuple[Any, ...] = (image, prepared.data)
@@ -194,22 +276,22 @@ class TableRows:
         if self.group is not None:
             known = await self.session.read(self.group, image, about=f"the group of image {image}")
             row = row._replace(group_id=None if known is None else known[0])
-        since = target.run.sequence
-        replaced: list[tuple[Any, tuple[Any, ...]]] = []
-        if self.states is not None:
-            since, replaced = await self.states.follow(image, row)
-        metadata = (image, *(getattr(row, name) for name in self.determined), *self.run, since)
-        rows = [(self.metadata, (*metadata, *self.times)), *replaced]
-        data_row = (self.data, (*data, *self.times))
         about = f"image {image} ({row.path}) into {tables.data} and {tables.metadata}"
         # In one keyspace, both rows have the same partition key: they are one mutation, applied entirely or not.
         # Otherwise the metadata row is written second, because it means that the image exists.
         is_one_mutation = tables.data.keyspace == tables.metadata.keyspace
+        followed = Followed(since=target.run.sequence)
         try:
+            if self.states is not None:
+                followed = await self.states.follow(image, row)
+            metadata = (image, *(getattr(row, name) for name in self.determined), *self.run, followed.since)
+            rows = [(self.metadata, (*metadata, *self.times)), *followed.rows]
+            data_row = (self.data, (*data, *self.times))
             for together in [[data_row, *rows]] if is_one_mutation else [[data_row], rows]:
                 await self.session.write(together, about=about)
         except TooLargeError as error:
             raise RejectedError("too large", f"{error} {_LIMITS}") from None
+        return followed.note
 
     async def reject(self, entry: Entry, *, stage: str, reason: str) -> None:
         """Record in the quarantine table why an image has no rows."""

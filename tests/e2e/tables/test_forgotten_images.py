@@ -137,7 +137,8 @@ def build(world: World) -> None:
     options = [place / "tree", "--path-column", "path", "--label-column", "label", "--group-column", "person", *tables]
     for data, label in ((FIRST, "a"), (SECOND, "a"), (SECOND, LABEL), (b"damaged", LABEL)):
         plant(place / "tree", {**pictures, FORGOTTEN: data})
-        world.run(ingest, *options, "--labels", labels(place / "labels.csv", label, group=GROUP))
+        file = labels(place / "labels.csv", label, group=GROUP)
+        world.run(ingest, *options, "--labels", file, "--keep-replaced")
     own = ",".join(f"{name}={FUNCTIONS}:{name}" for name in ("signature", "fussy"))
     world.run(featurize, *tables, "--features", f"brightness,{own}")
     world.run(
@@ -215,6 +216,7 @@ def test_nothing_of_a_deleted_image_is_left_but_what_is_listed_also_after_kills(
     assert {kind for _, kind in tables} == {kind for _, kind in files} == world.traces.keys()
     assert {name.partition(".")[0] for name, _ in tables} >= {
         "quarantine",
+        "data_history",
         "metadata_killed",
         "metadata_moments_v1_index",
     }

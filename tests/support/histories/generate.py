@@ -22,7 +22,7 @@ from tests.support.histories.machine import (
     Wait,
 )
 
-FLAGS = ("resume", "overwrite", "prune", "restore")
+FLAGS = ("resume", "overwrite", "prune", "restore", "keep")
 TTLS = (None, 0, 1000, 3000)
 
 

@@ -44,10 +44,12 @@ from schemas.tables import (
     add_label_columns,
     create_feature_values,
     create_history,
+    create_kept,
     create_label_values,
     create_shared,
     create_vectors,
     history_of,
+    kept_of,
     label_bucket,
 )
 from tests.support.histories.clients import FakeControl, FakeSession, Step
@@ -118,6 +120,13 @@ class World:
         """The bytes of the data table by id; None for a row without an image."""
         return {row["id"]: row["data"] for row in self.store.rows(str(self.tables.data))}
 
+    @property
+    def copies(self) -> dict[tuple[uuid.UUID, int], bytes]:
+        """The replaced bytes that are kept, by image and checksum."""
+        name = str(kept_of(self.tables.data))
+        rows = self.store.rows(name) if name in self.store.tables else ()
+        return {(row["id"], row["xxhash64"]): row["data"] for row in rows}
+
     def read(self) -> Reading:
         """Read the tables."""
         history = history_of(self.tables.metadata)
@@ -125,7 +134,8 @@ class World:
         runs, values = recorded_runs(self.control, self.tables.metadata), list(self.store.rows(str(self.values)))
         views = label_views(self.control, self.tables.metadata, name=LABEL)
         labels = list(self.store.rows("k.metadata_label")) if "k.metadata_label" in self.store.tables else []
-        return Reading(self.rows, there, runs, values, views, labels, list(self.store.rows(str(self.vectors))))
+        vectors = list(self.store.rows(str(self.vectors)))
+        return Reading(self.rows, there, runs, values, views, labels, vectors, self.copies)
 
     def opened(self) -> MetadataTable:
         """The metadata table as the driver opens it."""
@@ -182,6 +192,7 @@ async def ingest(
     restore: bool = False,
     groups: bool = False,
     ttl: int | None = None,
+    keep: bool = False,
     retried: int = 0,
     ingest_id: uuid.UUID | None = None,
 ) -> None:
@@ -212,6 +223,9 @@ async def ingest(
     if not left and not prune:
         return
     ingest_id = ingest_id or world.new_ingest_id()
+    keep = keep and not ttl and not expiring(recorded_runs(world.control, world.tables.metadata))
+    if keep:
+        world.store.define(create_kept(world.tables.data, label_type="int"))
     run = _begin(world, "ingest", source, ingest_id, ttl=ttl or 0)
     if not restore and len(world.read().deleted() & files.keys()) > len(deleted):
         raise RefusedError("deleted since")
@@ -220,7 +234,7 @@ async def ingest(
     if follows:
         world.store.define(create_history(world.tables.metadata))
     await write(world, left, source=source, run=run, ingest_id=ingest_id, follows=follows, restore=restore,
-                groups=groups, ttl=ttl or 0, retried=retried)  # fmt: skip
+                groups=groups, ttl=ttl or 0, keep=keep, retried=retried)  # fmt: skip
     if prune:
         await _prune(world, source, found=files.keys(), run=run)
     finish_run(world.control, run)
@@ -244,6 +258,7 @@ async def write(
     restore: bool,
     groups: bool = False,
     ttl: int = 0,
+    keep: bool = False,
     retried: int = 0,
 ) -> None:
     """Write images, as a task does."""
@@ -251,7 +266,7 @@ async def write(
     can_expire = bool(ttl or expiring(runs))
     target = TableTarget(
         cluster=world.control.cluster, tables=world.tables, source_name=source, ingest_id=ingest_id, run=run,
-        before=sequences_by_ingest(runs) if follows else None, restores=restore, ttl=ttl, has_groups=groups,
+        before=sequences_by_ingest(runs) if follows else None, restores=restore, keeps=keep, ttl=ttl, has_groups=groups,
         keeps_groups=can_expire and not groups and follows,
         values=value_tables(world.control, world.tables.metadata) if can_expire and follows else (),
     )  # fmt: skip
@@ -288,7 +303,7 @@ async def remove(
     world: World, states: Mapping[uuid.UUID, Mapping[str, Any]], *, ids: Collection[uuid.UUID], run: Run, kind: str
 ) -> None:
     """`removal.remove_images`."""
-    removal = Removal.begin(world.opened(), data=world.tables.data, run=run, labels=kind == DELETED)
+    removal = Removal.begin(world.opened(), data=world.tables.data, run=run, on_request=kind == DELETED)
     history = history_of(world.tables.metadata)
     known = {(row["id"], row["since"]) for row in world.read().history if row["kind"] == kind == DELETED}
     names = ["id", "until", "kind", *RECORDED]

@@ -10,7 +10,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from etl.tables.runs import expired, overlapping, recorded_runs, unfinished
+from etl.tables.runs import expired, expiring, overlapping, recorded_runs, unfinished
 from formats.checksums import checksum
 from tests.support.histories.jobs import (
     CLASSES,
@@ -342,6 +342,8 @@ class Machine:
         self._check_values(reading)
         self._check_labels(reading)
         self._check_changes(reading)
+        if left := {image for image, _ in reading.copies} & self.world.deleted.keys() - uncertain - rows.keys():
+            raise BrokenError(f"replaced bytes of {left} are there, which were deleted")
         read, there = reading.visible(), self._visible()
         for image in (read.keys() | there.keys()) - uncertain:
             if read.get(image) != there.get(image):
@@ -458,10 +460,22 @@ class Machine:
                 raise BrokenError(f"{image} was ingested, and is {row}")
             if "resume" not in job.flags and row["sha256"] != hashlib.sha256(data).digest():
                 raise BrokenError(f"{image} was ingested, and has other bytes")
+        # images that expire are not kept; in two keyspaces, an interrupted run has replaced bytes
+        if "keep" in job.flags and self.world.is_one_keyspace and self.seen and not expiring(self.world.read().runs):
+            self._check_kept()
         if "prune" in job.flags:
             left = {image for image, row in rows.items() if row["source"] == job.source} - files.keys()
             if left:
                 raise BrokenError(f"{left} were pruned, and are there")
+
+    def _check_kept(self) -> None:
+        """After an ingest that keeps what it replaces, the table is there as it was before, but for removed images."""
+        last = max(self.seen)
+        seen, uncertain = self.seen[last]
+        found = self.world.read().as_of(last)
+        for image in (seen.keys() & self.world.rows.keys()) - self.world.uncertain - uncertain:
+            if image not in self.world.deleted and found.get(image) == GONE:
+                raise BrokenError(f"the bytes of {image} were replaced, and not kept")
 
     def _check_seen(self) -> None:
         """Every run that was alone shows the images that it left, or says that their bytes are gone."""

@@ -1,8 +1,9 @@
 """What the tables say, in plain Python: the reading side of a history, as the Spark transforms read them."""
 
+import hashlib
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from etl.labels.corrections import Seen, State, is_replaced
@@ -13,6 +14,8 @@ from schemas.tables import DELETED
 
 GONE = "gone"
 """What `Reading.as_of` says of an image that existed then, but whose bytes do not exist any more."""
+LOST = "lost"
+"""What it says of an image whose bytes are said to be kept, and are not."""
 
 Row = Mapping[str, Any]
 Known = tuple[bytes, int | None]
@@ -45,6 +48,7 @@ class Reading:
     views: Sequence[FeatureView] = ()  # the versions of the label view, the newest first
     labels: Sequence[Row] = ()  # of the label view
     vectors: Sequence[Row] = ()  # of the index of the feature
+    copies: Mapping[tuple[uuid.UUID, int], bytes] = field(default_factory=dict)  # replaced bytes, by image and checksum
 
     def of_image(self, image: uuid.UUID) -> list[Row]:
         """The history of an image."""
@@ -88,7 +92,14 @@ class Reading:
                 found[image] = state_of(row)
             elif image in held and held[image]["sha256"] == row["sha256"]:
                 found[image] = state_of(held[image])
+            elif image in held and held[image]["kept"]:
+                found[image] = self._copied(image, held[image])
         return found
+
+    def _copied(self, image: uuid.UUID, state: Row) -> Known | str:
+        """What a reader finds of a state whose bytes are said to be kept."""
+        copy = self.copies.get((image, state["xxhash64"]))
+        return LOST if copy is None else (hashlib.sha256(copy).digest(), state["label"])
 
     def newest_values(self) -> dict[uuid.UUID, Row]:
         """The newest value of each image that has some, also of other bytes."""

@@ -81,7 +81,10 @@ def test_the_newest_values_of_images(spark: SparkSession) -> None:
 
 
 ROWS = "id STRING, since BIGINT, label INT, or_label STRING, sha256 BINARY, path STRING"
-HISTORY = "id STRING, until BIGINT, since BIGINT, kind STRING, label INT, or_label STRING, sha256 BINARY"
+HISTORY = (
+    "id STRING, until BIGINT, since BIGINT, kind STRING, label INT, or_label STRING, sha256 BINARY, xxhash64 BIGINT, "
+    "kept BOOLEAN"
+)
 
 # What runs do: a run gives some images a label and bytes, or removes them.
 state_of_image = st.none() | st.tuples(st.integers(0, 1), st.sampled_from([b"x", b"y"]))
@@ -98,7 +101,7 @@ def replay(runs: list[dict[str, tuple[int, bytes] | None]]) -> Replayed:
             since, before = rows.get(image, (0, None))
             if before is not None and before != state:
                 kind = "pruned" if state is None else "replaced"
-                history.append((image, run, since, kind, before[0], str(before[0]), before[1]))
+                history.append((image, run, since, kind, before[0], str(before[0]), before[1], None, None))
             if state is None:
                 rows.pop(image, None)
             elif before != state:
@@ -137,10 +140,14 @@ def test_masks_and_arrays_of_then_are_gone_once_they_are_written_again(spark: Sp
         spark, [("a", 2, [1], b"x"), ("b", 2, [2], b"x")], "id STRING, since BIGINT, labels ARRAY<INT>, sha256 BINARY"
     ).selectExpr("*", "CAST(NULL AS INT) AS label")
     then = "id STRING, until BIGINT, since BIGINT, label INT, labels ARRAY<INT>, sha256 BINARY, kind STRING"
+    then += ", xxhash64 BIGINT, kept BOOLEAN"
     # two runs at the same time recorded the state of b that they replaced
     states = rows_of(
         spark,
-        [(*one, b"x", "replaced") for one in (("a", 2, 1, None, [1]), ("b", 2, 1, None, [9]), ("b", 3, 1, None, [9]))],
+        [
+            (*one, b"x", "replaced", None, None)
+            for one in (("a", 2, 1, None, [1]), ("b", 2, 1, None, [9]), ("b", 3, 1, None, [9]))
+        ],
         then,
     ).transform(states_at, sequence=1)
     for label_type, wanted in (("multi", [EARLIER, REPLACED]), ("blob", [REPLACED, REPLACED])):

@@ -11,7 +11,8 @@ from schemas.tables import DELETED, PRUNED
 from tests.support.spark_rows import rows_of
 
 HISTORY = (
-    "id STRING, until BIGINT, since BIGINT, kind STRING, sha256 BINARY, source STRING, reason STRING, at TIMESTAMP"
+    "id STRING, until BIGINT, since BIGINT, kind STRING, sha256 BINARY, xxhash64 BIGINT, kept BOOLEAN, source STRING, "
+    "reason STRING, at TIMESTAMP"
 )
 IMAGES = 2000
 
@@ -25,7 +26,8 @@ def histories() -> dict[str, list[dict[str, Any]]]:
             kind = numbers.choice(["replaced", DELETED, PRUNED])
             sha256 = None if numbers.random() < 0.1 else bytearray(b"digest")
             row = {"id": str(image), "until": until, "since": since, "kind": kind, "sha256": sha256}
-            found[str(image)].append(row)
+            of_bytes = {"xxhash64": numbers.choice([None, 1, 2]), "kept": numbers.choice([None, False, True])}
+            found[str(image)].append(row | of_bytes)
     return found
 
 
@@ -39,8 +41,8 @@ def test_the_transforms_say_of_all_images_what_the_functions_say_of_one(spark: S
     assert {row.id: (row.removed.kind, row.removed.until) for row in found} == wanted
     for sequence in (0, 3, 6):
         states = {image: state_at(history, sequence=sequence) for image, history in known.items()}
-        held = {image: (row["since"], row["until"]) for image, row in states.items() if row is not None}
+        held = {image: (row["since"], row["until"], row["kept"]) for image, row in states.items() if row is not None}
         found = table.transform(states_at, sequence=sequence).collect()
-        assert {row.id: (row.since, row.until) for row in found} == held
+        assert {row.id: (row.since, row.until, row.kept) for row in found} == held
         assert len(found) == len(held)
     table.unpersist()

@@ -56,6 +56,7 @@ from tests.support.killed_tasks import run_until_write
 from tests.support.trees import picture
 
 CONTENTS = "123"
+_OF_HISTORY = ("or_label", "kind", "since", "until", "kept")
 
 
 class RealTables:
@@ -105,6 +106,7 @@ class RealTables:
 
     def _ingest(self, job: Ingest) -> None:
         names = {"resume": "resume", "overwrite": "overwrite", "prune": "prune", "restore": "restore_deleted"}
+        names["keep"] = "keep_replaced"
         flags: dict[str, Any] = {names[flag]: True for flag in job.flags}
         known = [run for run in recorded_runs(self.control, self.metadata) if run.kind == "ingest"]
         source = job.source
@@ -163,7 +165,8 @@ def _state(
     found = {
         "images": [(*image(row), row["or_label"], row["since"], ingests[row["ingest_id"]]) for row in metadata],
         "data": [(paths[row["id"]], digests.get(_digest(row["data"]))) for row in rows_of("data")],
-        "history": [(*image(row), row["or_label"], row["kind"], row["since"], row["until"]) for row in history],
+        "history": [(*image(row), *(row[name] for name in _OF_HISTORY)) for row in history],
+        "kept": [(paths[row["id"]], digests[_digest(row["data"])]) for row in rows_of("data_history")],
         "values": [(*image(row), row["sequence"]) for row in values],
         "labels": [(paths[row["id"]], *_corrections(row, digests)) for row in rows_of("metadata_label")],
         "runs": [(run.sequence, run.kind, run.state) for run in runs],

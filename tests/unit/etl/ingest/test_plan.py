@@ -71,6 +71,12 @@ FOLDER = {"target": "out", "data_table": None, "metadata_table": None}
         ({"ttl": 630_720_001}, "at most 630,720,000 seconds"),
         ({**FOLDER, "ttl": 5}, "--ttl with tables"),
         ({**FOLDER, "restore_deleted": True}, "--restore-deleted with tables"),
+        ({**FOLDER, "keep_replaced": True}, "--keep-replaced with tables"),
+        ({"keep_replaced": True, "ttl": 60}, "--keep-replaced for images that do not expire. Found: --ttl"),
+        (
+            {"keep_replaced": True, "metadata_table": TableName("ks", "data_history")},
+            "Wanted ks.data_history for replaced bytes of ks.data. Found: a table of ks.data_history of this name",
+        ),
         ({**FOLDER, "prune": True}, "--prune with tables"),
         ({"target": "out"}, "both"),
         ({**FOLDER, "columns": Columns(id="patch_id")}, "--id-col with tables"),

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from etl.ingest.writing.table_rows import ReplacedStates
+from etl.ingest.writing.table_rows import Followed, ReplacedBytes, ReplacedStates, TableRows
 from etl.tables.metadata_table import MetadataTable
 from etl.tables.removal import Remover
 from etl.tables.sequence import SPAN, Run
@@ -182,8 +182,8 @@ def test_found_histories(name: str, is_one_keyspace: bool) -> None:
     assert played(FOUND[name], is_one_keyspace=is_one_keyspace) is None, name
 
 
-async def _replaces_nothing(self: ReplacedStates, *_: Any) -> tuple[int, list[Any]]:
-    return self.target.run.sequence, []
+async def _replaces_nothing(self: ReplacedStates, *_: Any) -> Followed:
+    return Followed(since=self.target.run.sequence)
 
 
 async def _keeps_the_bytes(self: Remover, image: Any) -> None:
@@ -198,6 +198,40 @@ def _changes(**other: int) -> Callable[[Reading, Split], Any]:
     """`Reading.changes` as of another split."""
     changes = Reading.changes
     return lambda reading, split: changes(reading, replace(split, **other))
+
+
+class _Late:
+    """A session that writes nothing, and remembers what it should have written."""
+
+    def __init__(self, session: Any) -> None:
+        self.read, self.read_all, self.written = session.read, session.read_all, list[Any]()
+
+    async def write(self, rows: Any, *, about: str) -> None:
+        self.written += rows
+
+
+_ACCEPT = TableRows.accept
+
+
+async def _copies_late(self: TableRows, *image: Any) -> str | None:
+    if self.states is None or self.states.bytes is None:
+        return await _ACCEPT(self, *image)
+    late: Any = _Late(self.session)
+    states = replace(self.states, bytes=replace(self.states.bytes, session=late))
+    note = await _ACCEPT(replace(self, states=states), *image)
+    for row in late.written:
+        await self.session.write([row], about="")
+    return note
+
+
+async def _copies_what_is_there(self: ReplacedBytes, image: Any, *, sha256: bytes, known: int | None) -> int | None:
+    row = await self.session.read(self.query, image, about="")
+    if row is None or row[0] is None:
+        return None
+    await self.session.write(
+        [(self.insert, (image, known, self.run.sequence, len(row[0]), *row, self.clock))], about=""
+    )
+    return known
 
 
 FAULTS: dict[str, tuple[str, Any]] = {
@@ -233,6 +267,12 @@ FAULTS: dict[str, tuple[str, Any]] = {
         "tests.support.histories.reading.is_replaced", lambda seen, now: False),
     "a version takes the number of another one": (
         "tests.support.histories.jobs.next_version", lambda *_, **__: 1),
+    "bytes are copied after they are replaced": (
+        "etl.ingest.writing.table_rows.TableRows.accept", _copies_late),
+    "a copy is not compared with what the metadata describes": (
+        "etl.ingest.writing.table_rows.ReplacedBytes.keep", _copies_what_is_there),
+    "a removal leaves replaced bytes": (
+        "etl.tables.removal.kept_in", lambda control, data: None),
     "runs do not record what ran at the same time": (
         "tests.support.histories.machine.overlapping", lambda *_, until: []),
     "values outlive their images": (

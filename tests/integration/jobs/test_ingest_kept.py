@@ -1,0 +1,106 @@
+"""Time travel for bytes: what an ingest replaces and keeps is what splits as of then are made of."""
+
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from etl.cassandra.control import Control
+from etl.errors import ConflictError, TableError
+from etl.ingest.plan import IngestPlan
+from etl.splits.plan import SplitPlan
+from formats.checksums import checksum
+from jobs import ingest, split
+from schemas import image_id
+from tests.support.features import featurize
+from tests.support.trees import PlanOf, picture, plant
+
+DARK, BRIGHT = 1, 250
+VERSIONS = ({"p": (DARK, 5), "q": (DARK, 6)}, {"p": (BRIGHT, 7), "q": (DARK, 6)}, {"p": (DARK, 8), "q": (BRIGHT, 9)})
+"""The files of each run: a colour and a width."""
+
+
+@pytest.fixture
+def plan(plan_of: PlanOf, tmp_path: Path) -> IngestPlan:
+    (tmp_path / "tree" / "train").mkdir(parents=True)
+    return plan_of(tmp_path / "tree", splits=("train",))
+
+
+def ingested(spark: SparkSession, plan: IngestPlan, number: int) -> dict[UUID, bytes]:
+    """Ingest the files of a run; their bytes by id."""
+    files = {name: picture(colour, size=(width, 4)) for name, (colour, width) in VERSIONS[number - 1].items()}
+    plant(Path(plan.source.address), {f"train/a/{name}.png": data for name, data in files.items()})
+    ingest.run(spark, plan=plan)
+    return {image_id(plan.dataset, b"train", f"a/{name}.png".encode()): data for name, data in files.items()}
+
+
+def names_of(spark: SparkSession, plan: IngestPlan, out: Path, **options: Any) -> dict[UUID, int]:
+    """The checksums in a split of all images, by id."""
+    tables: dict[str, Any] = {"data_table": plan.data_table, "metadata_table": plan.metadata_table}
+    report = split.run(spark, plan=SplitPlan(**tables, out=str(out), ratios=(Fraction(1),), overwrite=True, **options))
+    assert report.warnings == ["there is only one split: nothing is held out"]
+    rows = pq.read_table(out / "split=0", partitioning=None).to_pylist()
+    return {UUID(bytes=row["id"]): row["xxhash64"] for row in rows}
+
+
+def test_a_split_as_of_each_run_names_the_bytes_of_then(spark: SparkSession, plan: IngestPlan, tmp_path: Path) -> None:
+    keeping, runs = replace(plan, keep_replaced=True), {}
+    for number in (1, 2, 3):
+        runs[2 * number - 1] = ingested(spark, keeping, number)
+        featurize(spark, plan.metadata_table.keyspace, "brightness")
+    out = tmp_path / "split"
+    for (sequence, images), files in zip(runs.items(), VERSIONS, strict=True):
+        wanted = {one: checksum(data) for one, data in images.items()}
+        assert names_of(spark, plan, out, as_of=str(sequence)) == wanted
+        # what else the tables say of the bytes is of then, too
+        of_names = dict(zip(images, files.values(), strict=True))
+        for condition, meets in (
+            ("width > 6", lambda colour, width: width > 6),
+            ("brightness > 20", lambda colour, width: colour == BRIGHT),
+        ):
+            chosen = {one: wanted[one] for one, file in of_names.items() if meets(*file)}
+            if chosen:
+                assert names_of(spark, plan, out, as_of=str(sequence), where=condition) == chosen, condition
+
+
+def test_what_was_not_kept_is_refused(spark: SparkSession, control: Control, plan: IngestPlan, tmp_path: Path) -> None:
+    ingested(spark, plan, 1)
+    ingested(spark, plan, 2)
+    kept, _ = plan.tables.kept
+    assert control.columns(kept) is None
+    with pytest.raises(TableError, match=r"1 image \(1 replaced, 0 removed since\) whose bytes of run 1 no longer"):
+        names_of(spark, plan, tmp_path / "split", as_of="1")
+    keeping = replace(plan, keep_replaced=True)
+    with pytest.raises(TableError, match=rf"Wanted the table {kept}, for --keep-replaced\. Found: no such.* CREATE TA"):
+        ingested(spark, replace(keeping, create=False), 3)
+    control.define(f"CREATE TABLE {kept} (id uuid PRIMARY KEY, label int, data blob)")
+    with pytest.raises(TableError, match=f"Wanted {kept} to be free for the replaced bytes of .* columns data blob"):
+        ingested(spark, keeping, 3)
+    control.define(f"DROP TABLE {kept}")
+    ingested(spark, replace(plan, ttl=1000), 3)
+    with pytest.raises(ConflictError, match=r"for images that do not expire\. Found: 1 ingest into .* with --ttl"):
+        ingested(spark, replace(keeping, ttl=0), 1)
+
+
+def test_a_history_of_an_earlier_version_gets_the_columns_that_it_lacks(
+    spark: SparkSession, control: Control, plan: IngestPlan, tmp_path: Path
+) -> None:
+    first = ingested(spark, plan, 1)
+    ingested(spark, plan, 2)
+    history = f"{plan.metadata_table}_history"
+    for name in ("format", "width", "height", "bytes", "xxhash64", "kept"):
+        control.define(f"ALTER TABLE {history} DROP {name}")
+    with pytest.raises(TableError, match="1 replaced"):
+        names_of(spark, plan, tmp_path / "split", as_of="1")
+    with pytest.raises(
+        TableError, match=f"it lacks columns.*ALTER TABLE {history} ADD format text; .*ADD kept boolean"
+    ):
+        ingested(spark, replace(plan, create=False), 3)
+    ingested(spark, replace(plan, keep_replaced=True), 3)
+    found = names_of(spark, plan, tmp_path / "split", as_of="2")
+    assert found.keys() == first.keys()
