@@ -19,7 +19,7 @@ _FIRST_PAUSE = 0.5  # seconds; it doubles with each attempt
 _IN_FLIGHT = 128
 _TOO_LARGE = ("request is too big", "oversized mutation", "mutation of")  # parts of its message: there is no code
 
-ReadRow: TypeAlias = Callable[[bytes], Awaitable[tuple[Any, ...] | None]]
+ReadRow: TypeAlias = Callable[..., Awaitable[tuple[Any, ...] | None]]
 Done = TypeVar("Done")
 Item = TypeVar("Item")
 
@@ -46,15 +46,15 @@ class TaskSession:
                 f"Wanted a table that accepts {query} at {self._cluster}. Found: {one_line(error)}"
             ) from None
 
-    async def read(self, prepared: Any, image: uuid.UUID, *, about: str) -> tuple[Any, ...] | None:
-        """Read a row, or None, with a query whose only value is the id of an image. Errors say what it is ``about``."""
-        return next(iter(await self.read_all(prepared, image, about=about)), None)
+    async def read(self, prepared: Any, image: uuid.UUID, *more: Any, about: str) -> tuple[Any, ...] | None:
+        """Read a row, or None, with a query of the id of an image, and more values. Errors say what it is ``about``."""
+        return next(iter(await self.read_all(prepared, image, *more, about=about)), None)
 
-    async def read_all(self, prepared: Any, image: uuid.UUID, *, about: str) -> list[tuple[Any, ...]]:
+    async def read_all(self, prepared: Any, image: uuid.UUID, *more: Any, about: str) -> list[tuple[Any, ...]]:
         """Read all rows of a query like that of `read`, for queries that find few."""
 
         async def attempt() -> list[tuple[Any, ...]]:
-            return [tuple(row.as_tuple()) for row in await self._session.execute(prepared.bind((str(image),)))]
+            return [tuple(row.as_tuple()) for row in await self._session.execute(prepared.bind((str(image), *more)))]
 
         return await self._tried(attempt, wanted=f"Wanted {about} at {self._cluster}.")
 
@@ -116,21 +116,23 @@ async def gathered(act: Callable[[Item], Coroutine[Any, Any, None]], items: Sequ
 
 @asynccontextmanager
 async def row_reader(
-    cluster: Cluster, table: TableName, *, columns: Sequence[str], has_ttl: bool = False
+    cluster: Cluster, table: TableName, *, columns: Sequence[str], has_ttl: bool = False, by: str | None = None
 ) -> AsyncIterator[ReadRow]:
-    """Open a session that reads the rows of images. The function that it yields takes an id (16 bytes) and returns the
-    values of the columns after the first, which is that of the id; None if there is no row. With ``has_ttl``, the
-    seconds until the last of them expires follow; None if it does not. Raises `TableError` too.
+    """Open a session that reads the rows of images. The function that it yields takes an id (16 bytes), and a value of
+    the column ``by`` if the key has it too, and returns the values of the columns after the first, which is that of the
+    id; None if there is no row. With ``has_ttl``, the seconds until the last of them expires follow; None if it does
+    not. Raises `TableError` too.
     """
     key, *wanted = (f'"{check_column(name)}"' for name in columns)
     wanted += [f"TTL({wanted[-1]})"] if has_ttl else []
     query = f"SELECT {', '.join(wanted)} FROM {table.quoted} WHERE {key} = ?"
+    query += f' AND "{check_column(by)}" = ?' if by else ""
     async with task_session(cluster) as session:
         prepared = await session.prepare(query)
 
-        async def read(one: bytes) -> tuple[Any, ...] | None:
+        async def read(one: bytes, *more: Any) -> tuple[Any, ...] | None:
             image = uuid.UUID(bytes=one)
-            return await session.read(prepared, image, about=f"image {image} of {table}")
+            return await session.read(prepared, image, *more, about=f"image {image} of {table}")
 
         yield read
 

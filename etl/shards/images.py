@@ -26,6 +26,7 @@ from etl.splits.positions import seeded_order
 from etl.tables.class_numbers import class_names
 from etl.tables.earlier import EarlierMetadata
 from etl.tables.metadata_table import MetadataTable
+from etl.tables.removal import kept_in
 from formats.checksums import COLUMN as CHECKSUM
 from formats.checksums import UNKNOWN
 from formats.sizes import counted
@@ -40,7 +41,8 @@ class Images:
     """The images: ``samples`` has the columns of `SAMPLES`, and ``data`` if rows contain the image bytes. ``bare`` has
     the same rows without ``data``, persisted. For ``access``, see `Listing`. ``fingerprint`` is that of a split, else
     None. ``pictures`` and ``metadata_table`` are the tables that the images come from, if any. ``as_of`` is the run
-    whose images they are, if they are not the newest ones. ``remarks`` are lines for the report.
+    whose images they are, if they are not the newest ones. ``copies`` are replaced bytes that are kept, as
+    `MetadataTable.copies`. ``remarks`` are lines for the report.
     """
 
     samples: DataFrame
@@ -53,6 +55,7 @@ class Images:
     pictures: PictureTable | None = None
     metadata_table: TableName | None = None
     as_of: int | None = None
+    copies: DataFrame | None = None
     remarks: tuple[str, ...] = ()
 
     @property
@@ -130,7 +133,7 @@ def _of_tables(spark: SparkSession, split: ChosenSplit | None, plan: ShardPlan, 
         earlier = EarlierMetadata.open(table, label_type=kind, as_of=plan.as_of, skips=plan.skip_replaced)
         entries = table_entries(table, data=data, kind=kind, earlier=earlier)
         numbers = class_names(control, keyspace=metadata.keyspace, dataset=table.dataset)
-        cluster = control.located
+        cluster, kept = control.located, kept_in(control, data)
     half: tuple[str, ...] = ()
     if split is None:  # the images of a split must all be there
         entries, half = table.without_half_deleted(entries)
@@ -147,9 +150,10 @@ def _of_tables(spark: SparkSession, split: ChosenSplit | None, plan: ShardPlan, 
         label_type=kind,
         class_names={label: name for name, label in numbers.items()} if kind == "int" else {},
         source=f"table:{data}",
-        pictures=PictureTable(cluster, data, columns, kind),
+        pictures=PictureTable(cluster, data, columns, kind, kept),
         metadata_table=metadata,
         as_of=None if earlier is None else earlier.sequence,
+        copies=None if kept is None else table.copies(),
         remarks=(*half, *remarks),
     )
 
@@ -171,6 +175,8 @@ def _chosen(spark: SparkSession, images: Images, split: ChosenSplit, *, keep: Ke
 
     def ordered(frame: DataFrame) -> DataFrame:
         joined = frame.join(chosen, on="id", how="inner").withColumn("order", position_order(rows))
+        if images.copies is not None:
+            joined = joined.transform(_with_kept, copies=images.copies)
         return joined.withColumn("label", F.col("split_label")) if manifest.label_type == "int" else joined
 
     bare = keep(ordered(images.bare))
@@ -190,6 +196,19 @@ def _chosen(spark: SparkSession, images: Images, split: ChosenSplit, *, keep: Ke
         bare=_selected(bare),
         class_names=names or (images.class_names if images.pictures is not None else {}),
         fingerprint=split.fingerprint,
+    )
+
+
+def _with_kept(joined: DataFrame, /, *, copies: DataFrame) -> DataFrame:
+    """The images of a split, with checksum and size of the bytes that it names where these are kept."""
+    named = copies.select("id", F.col(CHECKSUM).alias("split_checksum"), F.col("bytes").alias("kept_bytes"))
+    is_kept = F.col("kept_bytes").isNotNull() & (F.col("split_checksum") != F.col(CHECKSUM))
+    found = joined.join(named, on=["id", "split_checksum"], how="left")
+    return found.withColumns(
+        {
+            "bytes": F.when(is_kept, F.col("kept_bytes")).otherwise(F.col("bytes")),
+            CHECKSUM: F.when(is_kept, F.col("split_checksum")).otherwise(F.col(CHECKSUM)),
+        }
     )
 
 

@@ -3,17 +3,19 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple, TypeVar
+from contextlib import AsyncExitStack
+from typing import Any, NamedTuple, TypeVar
 
 from etl.batches import bounded
 from etl.cassandra.cluster import Cluster
-from etl.cassandra.task_sessions import row_reader
+from etl.cassandra.task_sessions import ReadRow, row_reader
 from etl.pictures.images import RejectedError, read_header
 from etl.pictures.plan import EXTENSIONS, Check
 from etl.shards.samples import Sample, metadata_text
 from etl.sources.companions import read_array
 from etl.sources.entries import Entry
 from etl.sources.reading import Reader
+from formats.checksums import COLUMN as CHECKSUM
 from formats.checksums import UNKNOWN, checksum
 from formats.read_ahead import ahead
 from schemas import Columns, TableName
@@ -42,6 +44,7 @@ class PictureTable(NamedTuple):
     table: TableName
     columns: Columns
     label_type: LabelType
+    kept: TableName | None = None  # the table of replaced bytes, if there is one
 
 
 Packed = tuple[Listed, Sample | RejectedError]
@@ -97,24 +100,45 @@ def fetched(
     rows: Iterable[Listed], *, pictures: PictureTable
 ) -> Iterator[tuple[Listed, tuple[bytes, bytes | None] | RejectedError]]:
     """The images of rows, with their masks or arrays, in the order of the rows; several are requested at a time."""
-    columns = [pictures.columns.id, pictures.columns.data]
-    if pictures.label_type in ("multi", "blob"):
-        columns.append(pictures.columns.label)
     with asyncio.Runner() as runner:
-        opened = row_reader(pictures.cluster, pictures.table, columns=columns)
-        read = runner.run(opened.__aenter__())
+        stack = AsyncExitStack()
         try:
+            read = runner.run(_reader(pictures, stack))
             for batch in bounded(rows, most=_TOGETHER, most_bytes=AHEAD_BYTES, size=lambda row: row.entry.size):
-                found = runner.run(_all(read, [row.entry.id for row in batch]))
-                for row, one in zip(batch, found, strict=True):
-                    if one is None or one[0] is None:
-                        yield row, RejectedError("missing", f"no picture in {pictures.table}")
-                    elif row.checksum not in (None, UNKNOWN, checksum(*one)):
-                        yield row, RejectedError("damaged", f"{pictures.table} has other bytes than the metadata")
-                    else:
-                        yield row, (one[0], one[1] if len(one) > 1 else None)
+                yield from zip(batch, runner.run(_all(read, batch)), strict=True)
         finally:
-            runner.run(opened.__aexit__(None, None, None))
+            runner.run(stack.aclose())
+
+
+async def _reader(
+    pictures: PictureTable, stack: AsyncExitStack
+) -> Callable[[Listed], Awaitable[tuple[bytes, bytes | None] | RejectedError]]:
+    """A function that reads the image of a row: of the bytes that its checksum names, from the table or kept ones."""
+    names = pictures.columns
+    has_companion = pictures.label_type in ("multi", "blob")
+    columns = [names.id, names.data, *([names.label] if has_companion else [])]
+    now = await stack.enter_async_context(row_reader(pictures.cluster, pictures.table, columns=columns))
+    then: ReadRow | None = None
+    if pictures.kept is not None:
+        columns = ["id", "data", *(["label"] if has_companion else [])]
+        opened = row_reader(pictures.cluster, pictures.kept, columns=columns, by=CHECKSUM)
+        then = await stack.enter_async_context(opened)
+
+    async def read(row: Listed) -> tuple[bytes, bytes | None] | RejectedError:
+        found, wanted = await now(row.entry.id), row.checksum or UNKNOWN
+        if then is not None and wanted != UNKNOWN and not _is_of(wanted, found):
+            found = await then(row.entry.id, wanted) or found
+        if found is None or found[0] is None:
+            return RejectedError("missing", f"no picture in {pictures.table}")
+        if wanted != UNKNOWN and not _is_of(wanted, found):
+            return RejectedError("damaged", f"{pictures.table} has other bytes than the metadata")
+        return found[0], found[1] if has_companion else None
+
+    return read
+
+
+def _is_of(wanted: int, found: tuple[Any, ...] | None) -> bool:
+    return found is not None and found[0] is not None and checksum(*found) == wanted
 
 
 def sample_of(row: Listed, data: bytes, companion: bytes | None, *, label_type: LabelType, check: Check) -> Sample:

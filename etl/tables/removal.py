@@ -3,8 +3,7 @@
 The record is written first, then the image's feature values are removed, and at last its data row and metadata row. So
 a run that was killed leaves images that the next run finds again by their metadata. The data row is not removed but
 written without an image, so that one read tells a removed image from a missing one. Labels are removed on request only:
-a pruned image may come back, and a label version never
-changes. So are replaced bytes.
+a pruned image may come back, and a label version never changes. So are the bytes that an ingest has kept.
 """
 
 import asyncio

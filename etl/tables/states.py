@@ -84,3 +84,14 @@ def states_at(history: DataFrame, /, *, sequence: int) -> DataFrame:
     is_kept = F.exists("kept", lambda copy: (copy["until"] > F.col("erased")) & (copy["of"] == checksum))
     kept = F.coalesce(is_kept, F.lit(False)).alias("kept")
     return found.where(is_there).select(*(kept if name == "kept" else f"state.{name}" for name in history.columns))
+
+
+def kept_copies(history: DataFrame, /) -> DataFrame:
+    """The bytes that runs have kept and no deletion has removed since, each once: ``id, xxhash64, bytes``."""
+    copy = F.struct(F.col("until").alias("until"), F.col(CHECKSUM).alias(CHECKSUM), F.col("bytes").alias("bytes"))
+    found = history.groupBy("id").agg(
+        F.max(F.when(F.col("kind") == DELETED, F.col("until")).otherwise(F.lit(0))).alias("erased"),
+        F.collect_set(F.when(F.col("kept"), copy)).alias("copies"),
+    )
+    each = found.select("id", "erased", F.explode("copies").alias("copy")).where("copy.until > erased")
+    return each.select("id", f"copy.{CHECKSUM}", "copy.bytes").distinct()

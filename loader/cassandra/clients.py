@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from formats.checksums import COLUMN as CHECKSUM
 from formats.checksums import UNKNOWN, checksum
 from loader.cassandra.cluster import QUORUMS, ClientName, Cluster, Consistency
 from loader.cassandra.diagnosis import diagnosis
@@ -112,6 +113,7 @@ class TableReader:
         self._opening: asyncio.Task[None] | None = None
         self._select: Any = None
         self._select_metadata: Any = None
+        self._select_kept: Any = None
 
     @property
     def connections(self) -> int:
@@ -131,6 +133,8 @@ class TableReader:
             self._opening.result()
             target.check(await client.columns(target.table))
             self._select = await client.prepare(target.select)
+            if self._checksums is not None and CHECKSUM in await client.columns(target.kept):
+                self._select_kept = await client.prepare(target.select_kept)
             if target.metadata:
                 target.check_metadata(await client.columns(target.metadata_table))
                 self._select_metadata = await client.prepare(target.select_metadata)
@@ -158,15 +162,21 @@ class TableReader:
 
     async def _image(self, one: bytes, position: int) -> tuple[bytes, Label]:
         """An image and its label, compared with the checksum."""
-        found = self._target.image(one, await self._row(self._select, one))
         wanted = UNKNOWN if self._checksums is None else int(self._checksums[position])
-        if wanted == UNKNOWN or _checksum(found) == wanted:
+        row = await self._row(self._select, one)
+        if wanted == UNKNOWN:
+            return self._target.image(one, row)
+        if row is not None and row[0] and _checksum(found := self._target.image(one, row)) == wanted:
             return found
+        if self._select_kept is not None:  # a later run has replaced it
+            row = await self._row(self._select_kept, one, wanted, at_quorum=True)
+            if row is not None and row[0] and _checksum(found := self._target.image(one, row)) == wanted:
+                return found
         # The replica may have missed a write, or its bytes may be damaged.
-        again = self._target.image(one, await self._row(self._select, one, at_quorum=True))
-        if _checksum(again) == wanted:
-            return again
-        raise self._target.changed(one, _checksum(again), wanted=wanted, row=await self._recorded(one))
+        found = self._target.image(one, await self._row(self._select, one, at_quorum=True))
+        if _checksum(found) == wanted:
+            return found
+        raise self._target.changed(one, _checksum(found), wanted=wanted, row=await self._recorded(one))
 
     async def _recorded(self, one: bytes) -> tuple[Any, ...] | None:
         """What the metadata has of an image with other bytes, `Target.select_recorded`; None if it cannot be read."""
@@ -182,9 +192,9 @@ class TableReader:
         at_quorum = self._target.cluster.consistency is None and self._target.consistency not in QUORUMS
         return self._target.values(one, await self._row(self._select_metadata, one, at_quorum=at_quorum))
 
-    async def _row(self, select: Any, one: bytes, *, at_quorum: bool = False) -> tuple[Any, ...] | None:
+    async def _row(self, select: Any, one: bytes, *more: Any, at_quorum: bool = False) -> tuple[Any, ...] | None:
         try:
-            row = await self._client.row(select, one, at_quorum=at_quorum)
+            row = await self._client.row(select, one, *more, at_quorum=at_quorum)
             is_absent = row is None or (select is self._select and row[0] is None)
             if is_absent and not at_quorum and self._target.consistency not in QUORUMS:
                 # Ask a quorum before a row counts as missing or deleted: the replicas that were asked may have missed

@@ -77,9 +77,9 @@ class AcsyllaClient:
     async def prepare(self, select: str) -> Any:
         return await self._session.create_prepared(select)
 
-    async def row(self, select: Any, one: bytes, *, at_quorum: bool = False) -> tuple[Any, ...] | None:
+    async def row(self, select: Any, one: bytes, *more: Any, at_quorum: bool = False) -> tuple[Any, ...] | None:
         text = one.hex()  # acsylla takes a UUID as text
-        key = (f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}",)
+        key = (f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}", *more)
         level = {"consistency": self._acsylla.Consistency.LOCAL_QUORUM} if at_quorum else {}
         found = (await self._session.execute(select.bind(key, **level))).first()
         return None if found is None else tuple(found.as_tuple())

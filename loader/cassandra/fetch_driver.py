@@ -71,9 +71,9 @@ class DriverClient:
     async def prepare(self, select: str) -> Any:
         return await _in_thread(partial(self._sessions[0].prepare, select))
 
-    async def row(self, select: Any, one: bytes, *, at_quorum: bool = False) -> tuple[Any, ...] | None:
+    async def row(self, select: Any, one: bytes, *more: Any, at_quorum: bool = False) -> tuple[Any, ...] | None:
         level = {"execution_profile": _QUORUM} if at_quorum else {}
-        rows = await self._ask(select.bind((UUID(bytes=one),)), **level)
+        rows = await self._ask(select.bind((UUID(bytes=one), *more)), **level)
         return rows[0] if rows else None
 
     async def close(self) -> None:

@@ -17,6 +17,7 @@ from loader.errors import (
 )
 from loader.prefetch.fetcher import Label
 from schemas import Columns, TableName
+from schemas.tables import kept_of
 
 CONNECT_SECONDS = 14.0  # the first answer of a cluster usually takes well under a second
 _WHOLE = ("int", "tinyint", "smallint", "bigint")  # types of class numbers in tables of other tools
@@ -52,6 +53,17 @@ class Target:
         """The statement for the metadata columns, by id."""
         names = ", ".join(f'"{name}"' for name in self.metadata)
         return f'SELECT {names} FROM {self.metadata_table.quoted} WHERE "{self.columns.id}" = ?'
+
+    @property
+    def kept(self) -> TableName:
+        """The table of replaced bytes (``ingest.py --keep-replaced``), which need not exist."""
+        return kept_of(self.table)
+
+    @property
+    def select_kept(self) -> str:
+        """The statement for a replaced image, and its mask or array if requested, by id and checksum."""
+        wanted = '"data", "label"' if self.label else '"data"'
+        return f'SELECT {wanted} FROM {self.kept.quoted} WHERE "id" = ? AND "{CHECKSUM}" = ?'
 
     @property
     def select_recorded(self) -> str:

@@ -12,6 +12,8 @@ from pyspark.sql import SparkSession
 
 import loader
 from etl.cassandra.control import Control
+from etl.deleting import deletion
+from etl.deleting.plan import DeletePlan
 from etl.errors import TableError
 from etl.ingest.plan import IngestPlan
 from etl.shards.plan import ShardPlan
@@ -21,6 +23,7 @@ from imagestrata.devstack.servers.cassandra import Cassandra
 from jobs import ingest, shard, split
 from schemas import TableName
 from tests.support.archives import mask
+from tests.support.shard_checks import checked
 from tests.support.shard_jobs import said
 from tests.support.trees import PlanOf, picture, plan_maker, plant, tree
 
@@ -135,6 +138,61 @@ def test_a_mask_belongs_to_the_bytes_that_a_split_names(
     with pytest.raises(loader.ChangedImageError, match=f"Wanted image {first} .*damaged"):
         delivered(opened(tmp_path / "split"))
     assert other in rows
+
+
+def test_kept_bytes_are_read_for_splits_of_then_and_for_older_splits(
+    spark: SparkSession, control: Control, plan_of: PlanOf, opened: Open, tmp_path: Path
+) -> None:
+    folder = tree(tmp_path / "tree", classes="ab", each=2)
+    plan = replace(plan_of(folder), keep_replaced=True)
+    ingest.run(spark, plan=plan)
+    split.run(spark, plan=split_plan(plan, tmp_path / "split"))
+    runs = [stored(control, plan)]
+    for number in (1, 2):
+        (folder / "train" / "a" / f"{number % 2}.png").write_bytes(picture(9999 + number, size=(7, 8)))
+        (folder / "val" / "b" / "0.png").write_bytes(picture(8888 + number))
+        ingest.run(spark, plan=replace(plan, overwrite=True))
+        runs.append(stored(control, plan))
+    for number, rows in enumerate(runs, 1):
+        wanted = {one: data for one, (data, *_) in rows.items()}
+        split.run(spark, plan=split_plan(plan, tmp_path / str(number), as_of=str(number)))
+        assert delivered(opened(tmp_path / str(number))) == wanted
+        shards = ShardPlan(source=None, data_table=plan.data_table, metadata_table=plan.metadata_table, out="")
+        for name, options in (("as-of", {"as_of": str(number)}), ("of-split", {"split": str(tmp_path / str(number))})):
+            out = tmp_path / f"{name}-{number}"
+            assert shard.run(spark, plan=replace(shards, out=str(out), **options)).images == 8
+            assert {UUID(one.metadata["id"]): one.data for one in checked(out, maxsize=10**9)} == wanted, name
+    assert delivered(opened(tmp_path / "split")) == {one: data for one, (data, *_) in runs[0].items()}
+
+    (gone,) = [one for one in runs[0] if len({rows[one] for rows in runs}) == 3]
+    asked = DeletePlan(
+        data_table=plan.data_table, metadata_table=plan.metadata_table, ids=(gone,), reason="asked", count=1
+    )
+    deletion.run(spark, plan=asked)
+    with pytest.raises(loader.DeletedImageError, match=str(gone)):
+        delivered(opened(tmp_path / "1"))
+    rest = {one: data for one, (data, *_) in runs[0].items() if one != gone}
+    assert delivered(opened(tmp_path / "1", on_missing="skip")) == rest
+
+
+def test_kept_masks_are_read_with_the_images_of_then(
+    spark: SparkSession, control: Control, opened: Open, tmp_path: Path
+) -> None:
+    names = [f"{number}.png" for number in range(3)]
+    plant(tmp_path / "images", {name: picture(number) for number, name in enumerate(names)})
+    plant(tmp_path / "masks", {name: mask(number, size=(16, 12)) for number, name in enumerate(names)})
+    plan = plan_maker()(
+        tmp_path / "images", label_type="blob", masks=str(tmp_path / "masks"), splits=(), keep_replaced=True
+    )
+    ingest.run(spark, plan=plan)
+    split.run(spark, plan=split_plan(plan, tmp_path / "split"))
+    before = stored(control, plan)
+    plant(tmp_path / "masks", {"0.png": mask(9, size=(16, 12))})
+    ingest.run(spark, plan=replace(plan, overwrite=True))
+    assert sum(row != before[one] for one, row in stored(control, plan).items()) == 1
+    (batch,) = opened(tmp_path / "split").epoch(0)
+    ids = [UUID(bytes=one.tobytes()) for one in batch.ids]
+    assert list(zip(batch.images, batch.label_blobs, strict=True)) == [before[one][:2] for one in ids]
 
 
 def test_a_table_of_an_earlier_version_and_another_data_table_give_splits_without_checksums(
