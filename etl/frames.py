@@ -100,6 +100,8 @@ def small_table(spark: SparkSession, columns: Mapping[str, Sequence[Any]], schem
 
 def from_pandas(spark: SparkSession, frame: pd.DataFrame, schema: str) -> DataFrame:
     """Make a DataFrame from a pandas one through Arrow. Otherwise each row would become several Python objects."""
+    if frame.empty:  # here Spark does not use Arrow, and starts other Python workers, which takes a second
+        return spark.range(0).select(F.from_json(F.lit(None).cast("string"), schema).alias("row")).select("row.*")
     with setting(spark, _ARROW, "true"):
         return spark.createDataFrame(frame, schema)
 

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from etl import frames
-from etl.frames import in_order, joined_by_id, kept
+from etl.frames import in_order, joined_by_id, kept, small_table
 from tests.support.spark_rows import rows_of
 
 
@@ -39,3 +39,11 @@ def test_too_many_ids_are_not_sent_to_all_executors(spark: SparkSession, monkeyp
         joined = joined_by_id(rows, ids, how="left_anti")
         assert [tuple(row) for row in joined.collect()] == [(2, "b")]
         assert ("ResolvedHint" in joined._jdf.queryExecution().analyzed().toString()) == is_sent
+
+
+def test_a_table_without_rows_needs_no_python_workers(spark: SparkSession) -> None:
+    columns: dict[str, list[object]] = {"id": [], "labels": [], "at": []}
+    found = small_table(spark, columns, "id BINARY, labels ARRAY<INT>, at TIMESTAMP")
+    assert found.dtypes == [("id", "binary"), ("labels", "array<int>"), ("at", "timestamp")]
+    assert found.collect() == []
+    assert "ExistingRDD" not in found._jdf.queryExecution().executedPlan().toString()  # Python objects
