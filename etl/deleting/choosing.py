@@ -19,6 +19,7 @@ from etl.splits.conditions import meeting
 from etl.splits.metadata import copy_table
 from etl.splits.plan import SplitPlan
 from etl.tables.metadata_table import STATE, MetadataTable
+from etl.tables.removal import kept_in
 from schemas.tables import DELETED
 
 _SHOWN = 5
@@ -73,12 +74,18 @@ def choose(table: MetadataTable, *, plan: DeletePlan, half: DataFrame | None) ->
 
 
 def _without_metadata(control: Control, unknown: DataFrame, states: DataFrame, *, plan: DeletePlan) -> DataFrame:
-    """The ids of images that only the data table has, as rows of ``states``. Raises `SourceError` for others."""
+    """The ids of images of which only the data table, or that of replaced bytes, has something, as rows of ``states``.
+    Raises `SourceError` for others.
+    """
     ids = [uuid.UUID(bytes=bytes(row["id"])) for row in unknown.limit(_ONE_BY_ONE + 1).collect()]
     name, data = plan.columns.id, plan.columns.data
     query = f'SELECT WRITETIME("{data}") AS written FROM {plan.data_table.quoted} WHERE "{name}" = ?'
     answers = control.execute_all(query, [(one,) for one in ids[:_ONE_BY_ONE]])
     there = [one for one, rows in zip(ids, answers, strict=False) if any(row.written is not None for row in rows)]
+    if (kept := kept_in(control, plan.data_table)) is not None:  # a repair may have removed the rest of an image
+        queries = [(one,) for one in ids[:_ONE_BY_ONE]]
+        answers = control.execute_all(f"SELECT id FROM {kept.quoted} WHERE id = ? LIMIT 1", queries)
+        there = sorted({*there, *(one for one, rows in zip(ids, answers, strict=False) if rows)})
     if len(there) < len(ids):
         lost = sorted(set(ids) - set(there))
         count = f"{len(lost):,}" if len(ids) <= _ONE_BY_ONE else f"more than {len(lost) - 1:,}"

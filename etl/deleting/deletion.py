@@ -22,7 +22,7 @@ from etl.splits.metadata import cache_folder, publish_cache, read_cache, summed_
 from etl.splits.metadata_reading import checked
 from etl.splits.plan import SplitPlan
 from etl.tables.metadata_table import STATE, MetadataTable
-from etl.tables.removal import Removal, label_tables, remove_images, value_tables
+from etl.tables.removal import Removal, kept_copies, label_tables, remove_images, value_tables
 from etl.tables.runs import recorded_runs
 from etl.tables.sequence import Run, finish_run, take_lone_run
 from etl.tables.table_records import check_pair
@@ -47,6 +47,7 @@ class DeleteReport:
     bytes: int
     sources: dict[str, int]
     before: int  # chosen images that were deleted by an earlier run
+    replaced: int  # the copies of their bytes that were replaced earlier
     values: list[str]  # the tables from which feature values and labels of these images were removed
     splits: dict[str, int | None]  # The images in each split that holds some; None for a split that cannot be read.
     protected: list[str]  # the splits among these that need ``--force``
@@ -76,6 +77,8 @@ class DeleteReport:
             lines.append(f"shards {name}: {number}; remove them, or make them again")
         lines += [f"{address}: {counted(images, 'image')} removed from this cache" for address, images in
                   self.caches.items()]  # fmt: skip
+        if self.replaced:
+            lines.append(f"{counted(self.replaced, 'copy', 'copies')} of bytes that were replaced earlier")
         if self.values:
             lines.append(f"values in {', '.join(self.values)}")
         lines += [f"not removed: {place} ({what})" for place, what in self.outside.items()]
@@ -175,6 +178,7 @@ def _survey(spark: SparkSession, *, plan: DeletePlan, stack: ExitStack) -> _Foun
         log.warning("%s of them are those that an interrupted run has begun to delete", f"{begun:,}")
     of = table.rows([]).count()
     holders = find_holders(spark, control, chosen.states.select("id"), plan=plan)
+    copies = kept_copies(spark, control, plan.data_table)
     report = DeleteReport(
         data_table=str(plan.data_table),
         metadata_table=str(plan.metadata_table),
@@ -183,6 +187,7 @@ def _survey(spark: SparkSession, *, plan: DeletePlan, stack: ExitStack) -> _Foun
         bytes=sum(row["bytes"] or 0 for row in rows),
         sources={row["source"] or "no source": row["images"] for row in rows[:_SOURCES]},
         before=before,
+        replaced=0 if copies is None else copies.join(ids, on="id", how="left_semi").count(),
         values=[str(one) for of in (value_tables, label_tables) for one in of(control, plan.metadata_table)],
         splits={holder.address: holder.images for holder in holders},
         protected=[] if plan.force else [holder.address for holder in holders if holder.is_protected],

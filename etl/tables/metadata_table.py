@@ -13,7 +13,7 @@ from etl.cassandra.tables import read_table, uuid_bytes
 from etl.columns import column, ours
 from etl.frames import small_table
 from etl.tables.runs import STARTED, RecordedRun, recorded_runs, sequences_by_ingest
-from etl.tables.states import is_deleted, kept_copies, last_removals
+from etl.tables.states import is_deleted, kept_bytes, last_removals
 from etl.tables.table_records import TableRecord, record_of
 from formats.checksums import COLUMN as CHECKSUM
 from formats.sizes import counted
@@ -163,7 +163,7 @@ class MetadataTable:
 
     def copies(self) -> DataFrame:
         """The replaced bytes that runs have kept, each once: ``id`` (16 bytes), ``xxhash64``, ``bytes``."""
-        return self.replaced().transform(kept_copies).withColumn("id", uuid_bytes("id"))
+        return self.replaced().transform(kept_bytes).withColumn("id", uuid_bytes("id"))
 
     def deleted(self) -> DataFrame | None:
         """The ids (16 bytes) of images that are deleted, also of those that are still there; None if there are none."""

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from etl.cassandra.cluster import Cluster
@@ -32,6 +32,7 @@ from formats.checksums import COLUMN as CHECKSUM
 from schemas import Columns, IdentifierError, TableName
 from schemas.tables import DELETED, create_history, history_of, kept_of, label_bucket
 
+_PAGE_ROWS = 100  # of a table with images, of which keys and sizes are read
 RECORDED = ("since", "label", "labels", "or_label", "or_split", "sha256", "source")
 # The columns that tell tables of values and vectors from other tables, by the columns of their keys.
 _OF_VALUES: Mapping[tuple[str, ...], Collection[str]] = {
@@ -83,6 +84,16 @@ def kept_in(control: Control, data: TableName) -> TableName | None:
     """The table with the replaced bytes of a data table; None if no run has kept any."""
     kept = kept_of(data)  # another table may have this name
     return kept if (control.columns(kept) or {}).keys() >= {"id", CHECKSUM, "bytes", "data"} else None
+
+
+def kept_copies(spark: SparkSession, control: Control, data: TableName) -> DataFrame | None:
+    """The copies of a data table's replaced bytes: ``id`` (16 bytes), the checksum, ``until, bytes``; None if no run
+    has kept any.
+    """
+    if (kept := kept_in(control, data)) is None:
+        return None
+    copies = read_table(spark, kept, columns=["id", CHECKSUM, "until", "bytes"], page_rows=_PAGE_ROWS)
+    return copies.withColumn("id", uuid_bytes("id"))
 
 
 def value_tables(control: Control, metadata: TableName) -> tuple[TableName, ...]:

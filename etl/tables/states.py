@@ -86,7 +86,7 @@ def states_at(history: DataFrame, /, *, sequence: int) -> DataFrame:
     return found.where(is_there).select(*(kept if name == "kept" else f"state.{name}" for name in history.columns))
 
 
-def kept_copies(history: DataFrame, /) -> DataFrame:
+def kept_bytes(history: DataFrame, /) -> DataFrame:
     """The bytes that runs have kept and no deletion has removed since, each once: ``id, xxhash64, bytes``."""
     copy = F.struct(F.col("until").alias("until"), F.col(CHECKSUM).alias(CHECKSUM), F.col("bytes").alias("bytes"))
     found = history.groupBy("id").agg(

@@ -11,11 +11,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from etl.cassandra.control import Control
+from etl.deleting.plan import DeletePlan
 from etl.errors import ConflictError, TableError
 from etl.ingest.plan import IngestPlan
 from etl.splits.plan import SplitPlan
 from formats.checksums import checksum
-from jobs import ingest, split
+from jobs import delete, ingest, split
 from schemas import image_id
 from tests.support.features import featurize
 from tests.support.trees import PlanOf, picture, plant
@@ -73,7 +74,7 @@ def test_what_was_not_kept_is_refused(spark: SparkSession, control: Control, pla
     ingested(spark, plan, 2)
     kept, _ = plan.tables.kept
     assert control.columns(kept) is None
-    with pytest.raises(TableError, match=r"1 image \(1 replaced, 0 removed since\) whose bytes of run 1 no longer"):
+    with pytest.raises(TableError, match=r"1 image \(1 replaced, 0 removed since\) whose bytes of then no longer"):
         names_of(spark, plan, tmp_path / "split", as_of="1")
     keeping = replace(plan, keep_replaced=True)
     with pytest.raises(TableError, match=rf"Wanted the table {kept}, for --keep-replaced\. Found: no such.* CREATE TA"):
@@ -104,3 +105,23 @@ def test_a_history_of_an_earlier_version_gets_the_columns_that_it_lacks(
     ingested(spark, replace(plan, keep_replaced=True), 3)
     found = names_of(spark, plan, tmp_path / "split", as_of="2")
     assert found.keys() == first.keys()
+
+
+def copies(control: Control, plan: IngestPlan) -> set[tuple[UUID, int]]:
+    return {(row.id, row.xxhash64) for row in control.execute(f"SELECT id, xxhash64 FROM {plan.tables.kept[0]}")}
+
+
+def test_a_deletion_removes_kept_bytes_and_what_an_earlier_state_says_of_them(
+    spark: SparkSession, control: Control, plan: IngestPlan, tmp_path: Path
+) -> None:
+    keeping = replace(plan, keep_replaced=True)
+    runs = [ingested(spark, keeping, number) for number in (1, 2, 3)]
+    first, second = runs[0]
+    tables: dict[str, Any] = {"data_table": plan.data_table, "metadata_table": plan.metadata_table}
+    request = DeletePlan(**tables, ids=(first,), reason="request 17", count=1)
+    assert delete.estimate(spark, plan=request).replaced == 2
+    assert "\n2 copies of bytes that were replaced earlier\n" in str(delete.run(spark, plan=request))
+    assert {image for image, _ in copies(control, plan)} == {second}
+    ingested(spark, replace(keeping, restore_deleted=True), 3)
+    with pytest.raises(TableError, match=r"1 image \(1 replaced, 0 removed since\)"):
+        names_of(spark, plan, tmp_path / "split", as_of="1")

@@ -25,7 +25,7 @@ from etl.labels.plan import RelabelPlan
 from etl.sources.plan import SourcePlan
 from etl.splits import splitting
 from etl.splits.plan import SplitPlan
-from etl.tables.runs import RecordedRun, recorded_runs
+from etl.tables.runs import RecordedRun, expiring, recorded_runs
 from etl.verify import verification
 from etl.verify.model_changes import SINCE
 from etl.verify.plan import VerifyPlan
@@ -106,9 +106,11 @@ class RealTables:
 
     def _ingest(self, job: Ingest) -> None:
         names = {"resume": "resume", "overwrite": "overwrite", "prune": "prune", "restore": "restore_deleted"}
-        names["keep"] = "keep_replaced"
-        flags: dict[str, Any] = {names[flag]: True for flag in job.flags}
-        known = [run for run in recorded_runs(self.control, self.metadata) if run.kind == "ingest"]
+        flags: dict[str, Any] = {names[flag]: True for flag in job.flags if flag in names}
+        runs = recorded_runs(self.control, self.metadata)
+        known = [run for run in runs if run.kind == "ingest"]
+        if "keep" in job.flags and not job.ttl and not expiring(runs):  # as in `jobs.ingest` of the machine
+            flags["keep_replaced"] = True
         source = job.source
         if job.continues is not None and known:
             again = known[job.continues % len(known)]

@@ -13,7 +13,8 @@ TABLES = (TableName("ks", "data"), TableName("ks", "metadata"))
 
 WOULD = DeleteReport(
     data_table="ks.data", metadata_table="ks.metadata", images=3, of=100, bytes=2_500_000, sources={"file:/data": 3},
-    before=1, values=["ks.metadata_phash_v2"], splits={"splits/x": 3, "splits/y": None}, caches={}, confirm=3,
+    before=1, replaced=4,
+    values=["ks.metadata_phash_v2"], splits={"splits/x": 3, "splits/y": None}, caches={}, confirm=3,
     models={"m.pt@v1 (training)": 2}, shards={"shards/x@v1": 2, "shards/y@v1": None}, protected=["splits/x"],
     history="ks.metadata_history", outside={"backups": "remove them"}, sequence=None, seconds=1.0,
 )  # fmt: skip
@@ -41,6 +42,7 @@ def test_a_plan_says_what_would_be_deleted_and_how_to_confirm_it() -> None:
         "model m.pt@v1 (training): has seen 2 images",
         "shards shards/x@v1: 2 images; remove them, or make them again",
         "shards shards/y@v1: may have images; remove them, or make them again",
+        "4 copies of bytes that were replaced earlier",
         "values in ks.metadata_phash_v2",
         "not removed: backups (remove them)",
         "would delete 3 of 100 images (2.5 MB) of ks.metadata and ks.data; 1 were deleted before; nothing was deleted; "
