@@ -10,6 +10,7 @@ examples:
   spark-submit jobs/delete.py -d ks.data -m ks.metadata --where "path LIKE 'anna/%'" --reason "request 17" --plan
   spark-submit jobs/delete.py -d ks.data -m ks.metadata --source /data/b --reason "no licence" --count 12
   spark-submit jobs/delete.py -d ks.data -m ks.metadata --ids ids.txt --reason "request 17" --split splits/first
+  spark-submit jobs/delete.py -d ks.data -m ks.metadata --forget-replaced 2026-03-01 --plan
   spark-submit jobs/delete.py -d ks.data -m ks.metadata --ingest 3 --reason "wrong folder" --cache build/metadata
 
 Show first what would be deleted, with --plan. You must confirm the number of images with --count if it exceeds 1 % of
@@ -23,9 +24,10 @@ import argparse
 import sys
 import uuid
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
-from etl.deleting.plan import DeletePlan
+from etl.deleting.plan import DeletePlan, ForgetPlan
 from formats import command_line
 from jobs import options
 from jobs.arguments import make_parser, parse
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from etl.deleting.deletion import DeleteReport
+    from etl.deleting.forgetting import ForgetReport
 
 EPILOG = f"""
 {options.CASSANDRA_HELP}
@@ -58,10 +61,14 @@ def parser() -> command_line.Parser:
     add("--ingest", metavar="ID", help="all images that an ingest wrote: its ingest id, or the number of its run")
     add("--where", metavar="EXPRESSION", help="images for which this Spark SQL expression over the metadata and "
         "features is true")  # fmt: skip
+    add("--forget-replaced", metavar="BEFORE", help="no images, but the bytes that ingest.py --keep-replaced has kept "
+        "of states that ended at or before a run: its number, an ingest id or a time; frees space")  # fmt: skip
     add = made.add_argument_group("how to run").add_argument
-    add("--reason", required=True, metavar="TEXT", help="why they are deleted; the history keeps it, so write no names")
+    add("--reason", default="", metavar="TEXT", help="why images are deleted, required for them; the history keeps "
+        "it, so write no names")  # fmt: skip
     add("--plan", action="store_true", help="show what would be deleted; delete nothing")
-    add("--count", type=int, metavar="N", help="confirm that N images are deleted; required above 1%% of the table")
+    add("--count", type=int, metavar="N", help="confirm that N images, or copies of "
+        "replaced bytes, are deleted; required above 1%% of the table")  # fmt: skip
     add("--split", dest="splits", action="append", default=[], metavar="SPLIT",
         help="a split that must not lose images, besides those that are pinned; repeatable")  # fmt: skip
     add("--force", action="store_true", help="delete images also if such a split has them")
@@ -72,9 +79,9 @@ def parser() -> command_line.Parser:
     return made
 
 
-def parse_args(argv: Sequence[str] | None = None) -> tuple[DeletePlan, argparse.Namespace]:
+def parse_args(argv: Sequence[str] | None = None) -> tuple[DeletePlan | ForgetPlan, argparse.Namespace]:
     """The plan, and the options ``plan`` and ``json``. Exits with 2 for bad arguments."""
-    return parse(parser(), argv, plan=_plan, finish=options.check_condition)
+    return parse(parser(), argv, plan=_plan, finish=_check)
 
 
 def run(spark: "SparkSession", *, plan: DeletePlan) -> "DeleteReport":
@@ -91,10 +98,26 @@ def estimate(spark: "SparkSession", *, plan: DeletePlan) -> "DeleteReport":
     return deletion.estimate(spark, plan=plan)
 
 
-def _plan(args: argparse.Namespace) -> DeletePlan:
-    return options.plan_of(
-        DeletePlan, args, **options.tables_of(args), ingest=_ingest(args.ingest), columns=options.columns_of(args)
-    )
+def forget(spark: "SparkSession", *, plan: ForgetPlan, is_plan: bool = False) -> "ForgetReport":
+    """Delete replaced bytes, or with ``is_plan`` find them. Raises `EtlError` if they cannot be deleted."""
+    from etl.deleting import forgetting
+
+    return forgetting.estimate(spark, plan=plan) if is_plan else forgetting.run(spark, plan=plan)
+
+
+def _check(plan: DeletePlan | ForgetPlan) -> None:
+    if isinstance(plan, DeletePlan):
+        options.check_condition(plan)
+
+
+def _plan(args: argparse.Namespace) -> DeletePlan | ForgetPlan:
+    tables, columns = options.tables_of(args), options.columns_of(args)
+    if args.forget_replaced is not None:
+        ways = ("ids_file", "ids", "source", "ingest", "where", "reason", "splits", "caches", "force")
+        if given := [name for name in ways if getattr(args, name)]:
+            raise ValueError(f"Wanted --forget-replaced alone, because it deletes no images. Found: {given[0]}, too.")
+        return ForgetPlan(**tables, before=args.forget_replaced, count=args.count, columns=columns)
+    return options.plan_of(DeletePlan, args, **tables, ingest=_ingest(args.ingest), columns=columns)
 
 
 def _ingest(text: str | None) -> uuid.UUID | int | None:
@@ -108,7 +131,8 @@ def _ingest(text: str | None) -> uuid.UUID | int | None:
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     plan, args = parse_args(argv)
-    execute("delete.py", estimate if args.plan else run, plan, as_json=args.json, has_events=False)
+    work = partial(forget, is_plan=args.plan) if isinstance(plan, ForgetPlan) else estimate if args.plan else run
+    execute("delete.py", work, plan, as_json=args.json, has_events=False)
     return 0
 
 

@@ -33,7 +33,7 @@ from schemas.shards import ShardManifest
 
 IMAGE, TABLE, RUN, FILES = "image", "table", "run", "files"
 
-_NO_IMAGES = "features"  # the kind of runs that write neither images nor labels
+_NO_IMAGES = ("features", "forget")  # the kinds of runs that write neither images nor labels
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +305,7 @@ class Tracer:
         of_table = Node(TABLE, metadata, "" if record is None else f"dataset {record.dataset}", details)
         found.link(of_table, node, "" if until is None else f"at run {until} or before")
         for row, run in self._runs(table):
-            if row.kind != _NO_IMAGES and (until is None or row.sequence <= until):
+            if row.kind not in _NO_IMAGES and (until is None or row.sequence <= until):
                 found.link(run, of_table)
 
     def _forward(self, found: Lineage, made: _Made) -> None:

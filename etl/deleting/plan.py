@@ -1,9 +1,28 @@
-"""The options of a run that deletes images, validated before anything starts."""
+"""The options of runs that delete images or replaced bytes, validated before anything starts."""
 
 import uuid
 from dataclasses import dataclass, field
 
 from schemas import Columns, TableName
+from schemas.as_of import AsOf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgetPlan:
+    """The options of a run that deletes the bytes of states that ended at or before a run, ``before``: its number, an
+    ingest id or a time. Raises ValueError for invalid options.
+    """
+
+    data_table: TableName
+    metadata_table: TableName
+    before: str
+    count: int | None = None  # confirms the number of copies
+    columns: Columns = field(default_factory=Columns)
+
+    def __post_init__(self) -> None:
+        if self.data_table == self.metadata_table:
+            raise ValueError(f"Wanted two tables, for data and for metadata. Found: {self.data_table} for both.")
+        AsOf.parse(self.before)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,10 +11,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from etl.cassandra.control import Control
-from etl.deleting.plan import DeletePlan
-from etl.errors import ConflictError, TableError
+from etl.deleting import forgetting
+from etl.deleting.plan import DeletePlan, ForgetPlan
+from etl.errors import ConflictError, EtlError, TableError
 from etl.ingest.plan import IngestPlan
 from etl.splits.plan import SplitPlan
+from etl.tables.runs import new_ingest_id
+from etl.tables.sequence import take_run
 from formats.checksums import checksum
 from jobs import delete, ingest, split
 from schemas import image_id
@@ -109,6 +112,43 @@ def test_a_history_of_an_earlier_version_gets_the_columns_that_it_lacks(
 
 def copies(control: Control, plan: IngestPlan) -> set[tuple[UUID, int]]:
     return {(row.id, row.xxhash64) for row in control.execute(f"SELECT id, xxhash64 FROM {plan.tables.kept[0]}")}
+
+
+def test_kept_bytes_of_earlier_runs_are_forgotten_also_after_a_kill(
+    spark: SparkSession, control: Control, plan: IngestPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeping, out = replace(plan, keep_replaced=True), tmp_path / "split"
+    runs = [ingested(spark, keeping, number) for number in (1, 2, 3)]
+    named = [{(one, checksum(data)) for one, data in of_run.items()} for of_run in runs]
+    assert copies(control, plan) == (named[0] | named[1]) - named[2]
+    tables: dict[str, Any] = {"data_table": plan.data_table, "metadata_table": plan.metadata_table}
+    forget = ForgetPlan(**tables, before="2")
+    found = delete.forget(spark, plan=forget, is_plan=True)
+    size = sum(len(runs[0][one]) for one, _ in named[0] - named[1])
+    assert (found.copies, found.of, found.states, found.bytes, found.confirm) == (1, 3, 1, size, 1)
+    with pytest.raises(EtlError, match=r"Wanted --count 1, to delete 1 of 3 copies in .* Found: no --count\. Nothing"):
+        delete.forget(spark, plan=forget)
+    with monkeypatch.context() as patch, pytest.raises(TableError, match="killed"):
+        patch.setattr(forgetting, "delete_rows", lambda *_, **__: (_ for _ in ()).throw(TableError("killed")))
+        delete.forget(spark, plan=replace(forget, count=1))
+    with pytest.raises(TableError, match=r"1 image \(1 replaced, 0 removed since\)"):
+        names_of(spark, plan, out, as_of="1")
+    report = delete.forget(spark, plan=replace(forget, count=1))
+    assert (report.copies, report.states, report.left) == (1, 0, 0)
+    assert copies(control, plan) == named[1] - named[2]
+    assert set(names_of(spark, plan, out, as_of="2").items()) == named[1]
+
+    # a task of a run that has not finished has copied bytes, and not replaced them yet
+    image, number = next(iter(named[2]))
+    insert = f"INSERT INTO {plan.tables.kept[0]} (id, xxhash64, until, bytes, data) VALUES (?, ?, ?, 1, ?)"
+    unfinished = take_run(
+        control, table=plan.metadata_table, kind="ingest", dataset=plan.dataset, source="", ingest_id=new_ingest_id()
+    )
+    control.execute(insert, (image, number, unfinished.sequence, b"x"))
+    now = replace(forget, before=str(unfinished.sequence))
+    report = delete.forget(spark, plan=replace(now, count=2))
+    assert (report.copies, report.left) == (2, 1)
+    assert copies(control, plan) == {(image, number)}
 
 
 def test_a_deletion_removes_kept_bytes_and_what_an_earlier_state_says_of_them(

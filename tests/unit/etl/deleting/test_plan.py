@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from etl.deleting.plan import DeletePlan
+from etl.deleting.plan import DeletePlan, ForgetPlan
 from schemas import TableName
 
 TABLES: dict[str, Any] = {f"{name}_table": TableName("ks", name) for name in ("data", "metadata")}
@@ -26,6 +26,18 @@ TABLES: dict[str, Any] = {f"{name}_table": TableName("ks", name) for name in ("d
 def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         DeletePlan(**{**TABLES, "reason": "r", **options})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"before": "soon"}, "Wanted the number of a run, an ingest id, or a time"),
+        ({"before": "3", "data_table": TableName("ks", "metadata")}, "Wanted two tables"),
+    ],
+)
+def test_wrong_options_of_replaced_bytes_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ForgetPlan(**{**TABLES, **options})
 
 
 @pytest.mark.parametrize(
