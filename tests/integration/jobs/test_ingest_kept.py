@@ -1,5 +1,6 @@
 """Time travel for bytes: what an ingest replaces and keeps is what splits as of then are made of."""
 
+import tarfile
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -10,19 +11,23 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+import loader
 from etl.cassandra.control import Control
 from etl.deleting import forgetting
 from etl.deleting.plan import DeletePlan, ForgetPlan
 from etl.errors import ConflictError, EtlError, TableError
 from etl.ingest.plan import IngestPlan
+from etl.shards.plan import ShardPlan
 from etl.splits.plan import SplitPlan
 from etl.tables.runs import new_ingest_id
 from etl.tables.sequence import take_run
 from formats.checksums import checksum
-from jobs import delete, ingest, split
+from imagestrata.devstack.servers.cassandra import Cassandra
+from jobs import delete, ingest, shard, split
 from schemas import image_id
+from tests.support.archives import mask
 from tests.support.features import featurize
-from tests.support.trees import PlanOf, picture, plant
+from tests.support.trees import PlanOf, picture, plan_maker, plant
 
 DARK, BRIGHT = 1, 250
 VERSIONS = ({"p": (DARK, 5), "q": (DARK, 6)}, {"p": (BRIGHT, 7), "q": (DARK, 6)}, {"p": (DARK, 8), "q": (BRIGHT, 9)})
@@ -165,3 +170,71 @@ def test_a_deletion_removes_kept_bytes_and_what_an_earlier_state_says_of_them(
     ingested(spark, replace(keeping, restore_deleted=True), 3)
     with pytest.raises(TableError, match=r"1 image \(1 replaced, 0 removed since\)"):
         names_of(spark, plan, tmp_path / "split", as_of="1")
+
+
+def delivered(cassandra: Cassandra, folder: Path, **options: Any) -> dict[UUID, bytes]:
+    """What the loader gives for a split."""
+    opened = loader.open_split(folder, cache=folder.parent / "cache")
+    with loader.CassandraSource(opened, hosts=cassandra.hosts, port=cassandra.port, batch_size=2, **options) as source:
+        batches = list(source.epoch(0))
+    ids = [UUID(bytes=one.tobytes()) for batch in batches for one in batch.ids]
+    return dict(zip(ids, (data for batch in batches for data in batch.images), strict=True))
+
+
+def packed(folder: Path, suffix: str = ".png") -> set[bytes]:
+    """The images in shards."""
+    found = set()
+    for file in folder.glob("*.tar"):
+        with tarfile.open(file) as tar:
+            members = [one for one in tar if one.name.endswith(suffix)]
+            found |= {stream.read() for one in members if (stream := tar.extractfile(one)) is not None}
+    return found
+
+
+@pytest.mark.parametrize("client", ["acsylla", "cassandra-driver"])
+def test_trainings_and_shards_get_the_bytes_of_then(
+    spark: SparkSession, cassandra: Cassandra, plan: IngestPlan, tmp_path: Path, client: str
+) -> None:
+    keeping, runs = replace(plan, keep_replaced=True), []
+    tables: dict[str, Any] = {"data_table": plan.data_table, "metadata_table": plan.metadata_table}
+    for number in (1, 2, 3):
+        runs.append(ingested(spark, keeping, number))
+        names_of(spark, plan, tmp_path / f"made-{number}")
+    for number, images in enumerate(runs, start=1):
+        again = tmp_path / f"as-of-{number}"
+        names_of(spark, plan, again, as_of=str(number))
+        for folder in (again, tmp_path / f"made-{number}"):  # a split that was made before needs no other one
+            assert delivered(cassandra, folder, client=client) == images
+        of_tables = ShardPlan(source=None, **tables, as_of=str(number), out=str(tmp_path / f"shards-{number}"))
+        assert shard.run(spark, plan=of_tables).images == 2
+        assert packed(tmp_path / f"shards-{number}") == {*images.values()}
+    of_split = ShardPlan(source=None, split=str(tmp_path / "made-1"), out=str(tmp_path / "shards"))
+    assert shard.run(spark, plan=of_split).images == 2
+    assert packed(tmp_path / "shards") == {*runs[0].values()}
+    assert delivered(cassandra, tmp_path / "made-1", client=client, on_changed="accept") == runs[2]
+    first = min(runs[0])
+    delete.run(spark, plan=DeletePlan(**tables, ids=(first,), reason="request 17", count=1))
+    left = delivered(cassandra, tmp_path / "made-1", client=client, on_missing="skip")
+    assert left == {one: data for one, data in runs[0].items() if one != first}
+
+
+def test_masks_of_then_belong_to_the_images_of_then(spark: SparkSession, cassandra: Cassandra, tmp_path: Path) -> None:
+    for name in ("images", "masks"):
+        (tmp_path / name).mkdir()
+    plan = plan_maker()(tmp_path / "images", label_type="blob", masks=str(tmp_path / "masks"), splits=())
+    made = []
+    for number in (1, 2):
+        masks = {f"{name}.png": mask(10 * number + n, size=(16, 12)) for n, name in enumerate("pq")}
+        plant(tmp_path / "images", {name: picture(7) for name in masks})
+        plant(tmp_path / "masks", masks)
+        ingest.run(spark, plan=replace(plan, keep_replaced=True))
+        made.append({*masks.values()})
+    names_of(spark, plan, tmp_path / "split", as_of="1")
+    opened = loader.open_split(tmp_path / "split", cache=tmp_path / "cache")
+    with loader.CassandraSource(opened, hosts=cassandra.hosts, port=cassandra.port, batch_size=2) as source:
+        assert {label for batch in source.epoch(0) for label in batch.label_blobs} == made[0]
+    tables: dict[str, Any] = {"data_table": plan.data_table, "metadata_table": plan.metadata_table}
+    of_then = ShardPlan(source=None, **tables, as_of="1", out=str(tmp_path / "shards"))
+    report = shard.run(spark, plan=of_then)
+    assert (report.images, report.rejected_by_reason) == (2, {})
+    assert packed(tmp_path / "shards", ".seg.png") == made[0]
