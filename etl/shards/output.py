@@ -133,7 +133,7 @@ def tag_of(source_fingerprint: str, *, plan: ShardPlan) -> str:
 
 
 def source_fingerprint(order: NDArray[np.int64], digest: NDArray[np.int64]) -> str:
-    """The fingerprint of images, labels, sizes and order, from the results of `tasks.measure` in any order."""
+    """The fingerprint of images, labels, sizes, checksums and order, from what `tasks.measure` found, in any order."""
     rows = np.lexsort((digest, order))
     digester = hashlib.sha256(b"images 1\n")
     for column in (order, digest):

@@ -53,10 +53,11 @@ def listed_size(entry: Entry, *, label: int | None) -> int:
     return _size(entry, label, metadata_text(entry, label=label))
 
 
-def measured(entry: Entry, *, label: int | None) -> tuple[int, int]:
-    """The size of an image in a shard (`listed_size`; 0 with a reason), and the XXH3-64 of all its listed values."""
+def measured(entry: Entry, *, label: int | None, checksum: int | None) -> tuple[int, int]:
+    """The size of an image in a shard (`listed_size`; 0 with a reason), and the XXH3-64 of all that is known of it."""
     metadata = metadata_text(entry, label=label)
-    rest = f"{entry.size} {entry.label_size} {entry.reason}".encode()
+    known = "" if checksum is None else f" {checksum}"  # equal sizes say nothing of the bytes
+    rest = f"{entry.size} {entry.label_size} {entry.reason}{known}".encode()
     digest = int.from_bytes(xxhash.xxh3_64_digest(metadata + rest), "big", signed=True)
     return 0 if entry.reason else _size(entry, label, metadata), digest
 

@@ -68,8 +68,8 @@ def run(spark: SparkSession, *, plan: ShardPlan) -> ShardReport:
         if not len(measured):
             raise SourceError(f"Wanted images in {images.source}. Found: none.")
         order_and_digest = (measured[name].to_numpy() for name in ("order", "digest"))
-        fingerprint = images.fingerprint or source_fingerprint(*order_and_digest)
-        tag = tag_of(fingerprint, plan=plan)
+        of_images = source_fingerprint(*order_and_digest)
+        tag = tag_of(of_images, plan=plan)  # a split that is made again has its old fingerprint, also with other bytes
         if (before := output.published(tag)) is not None:
             log.info("all shards exist already")
             return ShardReport.of(before, out=output.address, rejected_by_reason={}, remarks=[], is_new=False,
@@ -98,7 +98,7 @@ def run(spark: SparkSession, *, plan: ShardPlan) -> ShardReport:
             "label_type": images.label_type,
             "class_names": images.class_names,
             "source": images.source,
-            "source_fingerprint": fingerprint,
+            "source_fingerprint": images.fingerprint or of_images,
         }
         options = {**_options(plan), "as-of": images.as_of}
         manifest, remarks = output.publish(shards, counts, rejected, tag=tag, content=content, options=options)

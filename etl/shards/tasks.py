@@ -63,7 +63,8 @@ class ShardOrder:
 def measure(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Run the task: it takes rows of `SAMPLES` and yields rows of `MEASURES`. Entries with a reason have size 0."""
     for batch in batches:
-        rows = [(order, *measured(entry, label=label)) for order, label, _, entry in listed_rows(batch)]
+        listed = listed_rows(batch)
+        rows = [(order, *measured(entry, label=label, checksum=checksum)) for order, label, checksum, entry in listed]
         yield batch_of(rows, arrow_schema(MEASURES))
 
 

@@ -52,7 +52,9 @@ def test_tables_give_the_shards_of_their_source(
     assert {one.metadata["path"]: (one.data, one.metadata["class"], one.label) for one in samples} == {
         path: (data, (name := path.partition("/")[0]), CLASSES.index(name)) for path, data in PICTURES.items()
     }
-    assert contents(tmp_path / "tables") == contents(tmp_path / "files")
+    # their names differ, because only tables have checksums
+    of_tables, of_files = (sorted(contents(tmp_path / name).items()) for name in ("tables", "files"))
+    assert [data for _, data in of_tables] == [data for _, data in of_files]
     assert dict(manifest_of(tmp_path / "tables").class_names) == dict(enumerate(CLASSES))
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 from uuid import UUID
 
 import pytest
@@ -14,8 +15,9 @@ import loader
 from etl.cassandra.control import Control
 from etl.deleting import deletion
 from etl.deleting.plan import DeletePlan
-from etl.errors import TableError
+from etl.errors import OutputExistsError, TableError
 from etl.ingest.plan import IngestPlan
+from etl.shards.output import ShardOutput
 from etl.shards.plan import ShardPlan
 from etl.splits.plan import SplitPlan
 from formats.checksums import checksum
@@ -23,8 +25,9 @@ from imagestrata.devstack.servers.cassandra import Cassandra
 from jobs import ingest, shard, split
 from schemas import TableName
 from tests.support.archives import mask
+from tests.support.pictures import texture
 from tests.support.shard_checks import checked
-from tests.support.shard_jobs import said
+from tests.support.shard_jobs import said, twenty_pictures
 from tests.support.trees import PlanOf, picture, plan_maker, plant, tree
 
 Open = Callable[..., loader.CassandraSource]
@@ -119,6 +122,30 @@ def test_shards_of_a_split_are_made_of_the_bytes_that_it_names(
     control.execute(f"UPDATE {plan.data_table} SET data = ? WHERE id = ?", (data, damaged))
     report = shard.run(spark, plan=replace(later, split=str(tmp_path / "again")))
     assert (report.images, report.rejected_by_reason) == (11, {"damaged": 1})
+
+
+def test_resumed_shards_are_made_of_the_bytes_that_the_split_names_now(
+    spark: SparkSession, control: Control, plan_of: PlanOf, tmp_path: Path
+) -> None:
+    folder = twenty_pictures(tmp_path / "tree")
+    plan = plan_of(folder, splits=())
+    ingest.run(spark, plan=plan)
+    split.run(spark, plan=split_plan(plan, tmp_path / "split"))
+    of_split = ShardPlan(source=None, split=str(tmp_path / "split"), out=str(tmp_path / "shards"), maxsize=1_000_000)
+    killed = replace(of_split, out=str(tmp_path / "killed"))
+    with patch.object(ShardOutput, "publish", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        shard.run(spark, plan=killed)  # all shards are complete
+    shard.run(spark, plan=of_split)
+
+    (folder / "a" / "0.png").write_bytes(texture(99, width=400, height=250))  # which moves images to other shards
+    ingest.run(spark, plan=replace(plan, overwrite=True))
+    split.run(spark, plan=split_plan(plan, tmp_path / "split", overwrite=True))  # it has the same fingerprint
+    assert shard.run(spark, plan=replace(killed, resume=True)).images == 20
+    found = loader.ShardSource(loader.open_shards(tmp_path / "killed"), batch_size=8)
+    wanted = sorted(data for data, *_ in stored(control, plan).values())
+    assert sorted(data for batch in found.epoch(0) for data in batch.images) == wanted
+    found.close()
+    assert "Found: complete shards of others." in said(spark, replace(of_split, resume=True), OutputExistsError)
 
 
 def test_a_mask_belongs_to_the_bytes_that_a_split_names(
