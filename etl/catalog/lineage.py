@@ -125,13 +125,14 @@ _Holders = dict[str, tuple[Node, int | None] | None]
 
 @dataclass(frozen=True, slots=True)
 class UsedImages:
-    """The images of a model: its use of them (``training``), the fingerprint of their split, and where that split may
-    be, at the address that the model recorded first.
+    """The images of a model: its use of them (``training``), the fingerprint of their split, where that split may be,
+    at the address that the model recorded first, and when the record of the model was made, or the shards that it read.
     """
 
     use: str
     fingerprint: str
     addresses: tuple[str, ...]  # none if no split is known
+    created: str  # ISO 8601, UTC
 
 
 class Tracer:
@@ -171,17 +172,18 @@ class Tracer:
         """The images that the model of a lineage used, each by the fingerprint of its split: of the split that shards
         were made from, for shards.
         """
-        return [self._used(use, images) for use, images in found.subject.details.get("images", {}).items()]
+        told = found.subject.details
+        return [self._used(use, images, created=told["created"]) for use, images in told.get("images", {}).items()]
 
-    def _used(self, use: str, images: Mapping[str, Any]) -> UsedImages:
+    def _used(self, use: str, images: Mapping[str, Any], *, created: str) -> UsedImages:
         print_, places = images["fingerprint"], [images["address"]] if images["kind"] in ("split", "rows") else []
         for shards in self._of_kind(SHARD_SET):
             if print_ in shards.prints and shards.document["source_fingerprint"]:
-                print_ = shards.document["source_fingerprint"]
+                print_, created = shards.document["source_fingerprint"], shards.document["created"]
                 places += [shards.document["split"]] if shards.document["split"] else []
                 break
         places += [made.address for made in self._of_kind(SPLIT) if print_ in made.prints]
-        return UsedImages(use, print_, tuple(dict.fromkeys(places)))
+        return UsedImages(use, print_, tuple(dict.fromkeys(places)), created)
 
     def of_image(self, image_id: uuid.UUID, *, metadata: TableName, id_column: str = "id") -> Lineage:
         """The lineage of an image: its run and source, and every registered split, shard set and model that holds it.

@@ -135,8 +135,11 @@ def _split_of(images: UsedImages) -> tuple[OpenSplit | None, str]:
         except (EtlError, FormatsError, SchemaError, OSError) as error:
             reasons.append(f"{address} cannot be read ({error})")
             continue
-        if images.fingerprint in split.fingerprints:
+        if images.fingerprint not in split.fingerprints:
+            reasons.append(f"{address} is another split now")
+        elif split.manifest.created > images.created:  # images may have been replaced in between, and labels corrected
+            reasons.append(f"{address} was made again at {split.manifest.created}, after the model")
+        else:
             return split, ""
-        reasons.append(f"{address} is another split now")
     found = f": {'; '.join(reasons)}" if reasons else ""
     return None, f"{found}. If you have a copy of it, run: imagestrata registry add FOLDER"

@@ -1,0 +1,38 @@
+"""What has changed of a model's images is told of the split that the model was trained on, or not at all."""
+
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+import loader
+from etl.catalog.lineage import UsedImages
+from etl.splits.plan import SplitPlan
+from etl.verify import model_changes
+from etl.verify.model_changes import ModelImages
+from formats.origin import created
+from jobs import ingest, split
+from tests.support.trees import PlanOf, picture, tree
+
+
+def test_a_split_that_was_made_again_later_does_not_tell_what_has_changed(
+    spark: SparkSession, plan_of: PlanOf, tmp_path: Path
+) -> None:
+    folder, address = tree(tmp_path / "tree", classes="ab", each=2), str(tmp_path / "split")
+    plan = plan_of(folder)
+    tables: dict[str, Any] = {"data_table": plan.data_table, "metadata_table": plan.metadata_table}
+    of_split = SplitPlan(**tables, out=address, ratios=(Fraction(1),))
+    ingest.run(spark, plan=plan)
+    split.run(spark, plan=of_split)
+    print_ = loader.open_split(address, cache=tmp_path / "cache").fingerprint
+    used = ModelImages("model", [UsedImages("training", print_, (address,), created())])
+    (folder / "train" / "a" / "0.png").write_bytes(picture(9999))
+    ingest.run(spark, plan=replace(plan, overwrite=True))
+    (found,) = model_changes.run(spark, plan=used).uses
+    assert found.since["bytes replaced"].images == 1
+    split.run(spark, plan=replace(of_split, overwrite=True))  # it has the same fingerprint
+    told = model_changes.run(spark, plan=used)
+    assert told.uses == []
+    assert f"{address} was made again at " in told.not_known[0]
