@@ -177,6 +177,9 @@ def _chosen(spark: SparkSession, images: Images, split: ChosenSplit, *, keep: Ke
         joined = frame.join(chosen, on="id", how="inner").withColumn("order", position_order(rows))
         if images.copies is not None:
             joined = joined.transform(_with_kept, copies=images.copies)
+        if images.pictures is not None:  # the metadata may have lost its own
+            of_split = F.when(F.col("split_checksum") != UNKNOWN, F.col("split_checksum"))
+            joined = joined.withColumn(CHECKSUM, F.coalesce(CHECKSUM, of_split))
         return joined.withColumn("label", F.col("split_label")) if manifest.label_type == "int" else joined
 
     bare = keep(ordered(images.bare))

@@ -122,6 +122,9 @@ def test_shards_of_a_split_are_made_of_the_bytes_that_it_names(
     control.execute(f"UPDATE {plan.data_table} SET data = ? WHERE id = ?", (data, damaged))
     report = shard.run(spark, plan=replace(later, split=str(tmp_path / "again")))
     assert (report.images, report.rejected_by_reason) == (11, {"damaged": 1})
+    control.define(f"ALTER TABLE {plan.metadata_table} DROP xxhash64")  # the split still names the bytes
+    report = shard.run(spark, plan=replace(later, split=str(tmp_path / "again"), out=str(tmp_path / "lost")))
+    assert (report.images, report.rejected_by_reason) == (11, {"damaged": 1})
 
 
 def test_resumed_shards_are_made_of_the_bytes_that_the_split_names_now(
