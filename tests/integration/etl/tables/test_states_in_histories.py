@@ -229,14 +229,17 @@ def sequential(number: int) -> list[Operation]:
     return found
 
 
-@pytest.mark.parametrize("number", [130, 370])
+# It has two sources, images that expire, deletions, a repair, and corrected labels. Each job takes some seconds.
+RANDOM = 130
+
+
 def test_tables_are_as_those_of_the_machine(
-    spark: SparkSession, control: Control, keyspace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+    spark: SparkSession, control: Control, keyspace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("etl.ingest.stale_rows", "etl.deleting.deletion"):
         monkeypatch.setattr(f"{module}.UNCONFIRMED_SHARE", 1)
     machine, real = Machine(World()), RealTables(spark, control, keyspace=keyspace, folder=tmp_path)
-    for operation in sequential(number):
+    for operation in sequential(RANDOM):
         machine.play([operation])
         if isinstance(operation, Alone):
             real.fill(machine.world.sources)
