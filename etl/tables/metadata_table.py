@@ -71,7 +71,7 @@ class MetadataTable:
     fields: dict[str, str]  # The CQL types of its columns; empty if it does not exist.
     runs: tuple[RecordedRun, ...]  # the newest first
     history: TableName | None  # None if no run has replaced or removed a row
-    of_history: frozenset[str]  # the columns of the history
+    of_history: frozenset[str] = frozenset()  # its columns
     record: TableRecord | None  # what it and its data table hold; None if no ingest has recorded it
 
     @classmethod
