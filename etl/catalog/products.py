@@ -89,6 +89,7 @@ def _split(split: OpenSplit) -> Product:
     manifest = split.manifest
     sequence = manifest.sequence if manifest.as_of is None else manifest.as_of
     at_run = {} if sequence is None else {"sequence": sequence}  # versions before it was recorded: found by the time
+    checksums = [part.checksums for part in manifest.splits]
     return Product(
         kind=SPLIT,
         address=split.address,
@@ -104,6 +105,7 @@ def _split(split: OpenSplit) -> Product:
             "options": manifest.options,
             "created": manifest.created or None,  # a dictionary does not say
             **at_run,
+            **({"checksums": checksums} if any(checksums) else {}),
         },
     )
 
@@ -221,7 +223,7 @@ def register_product(control: Control, product: Product, *, keyspace: str | None
     registry.create(control, keyspace=keyspace)
     while True:
         known = registry.entries(control, keyspace=keyspace, kind=product.kind, name=product.address)
-        if known and fingerprint_of(known[0]) == product.fingerprint:
+        if known and _is_of(known[0], product):
             return known[0]
         entry = Entry(
             kind=product.kind,
@@ -230,13 +232,14 @@ def register_product(control: Control, product: Product, *, keyspace: str | None
             document=json.dumps(_document(control, product, keyspace=keyspace), ensure_ascii=False, sort_keys=True),
         )
         found = registry.register(control, entry, keyspace=keyspace)
-        if fingerprint_of(found) == product.fingerprint:
+        if _is_of(found, product):
             return found
 
 
-def fingerprint_of(entry: Entry) -> tuple[str, ...]:
-    """The fingerprints in the document of a product."""
-    return tuple(json.loads(entry.document)["fingerprint"])
+def _is_of(entry: Entry, product: Product) -> bool:
+    """Whether a product is what is registered. A split that is made again can have its fingerprint, and other bytes."""
+    known, wanted = json.loads(entry.document), product.document
+    return all(known.get(name) == wanted.get(name) for name in ("fingerprint", "checksums"))
 
 
 def _document(control: Control, product: Product, *, keyspace: str) -> dict[str, Any]:

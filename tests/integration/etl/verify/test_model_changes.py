@@ -8,6 +8,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import loader
+from etl.cassandra import registry
+from etl.cassandra.control import Control
+from etl.cassandra.registry import SPLIT
 from etl.catalog.lineage import UsedImages
 from etl.splits.plan import SplitPlan
 from etl.verify import model_changes
@@ -18,7 +21,7 @@ from tests.support.trees import PlanOf, picture, tree
 
 
 def test_a_split_that_was_made_again_later_does_not_tell_what_has_changed(
-    spark: SparkSession, plan_of: PlanOf, tmp_path: Path
+    spark: SparkSession, control: Control, plan_of: PlanOf, tmp_path: Path
 ) -> None:
     folder, address = tree(tmp_path / "tree", classes="ab", each=2), str(tmp_path / "split")
     plan = plan_of(folder)
@@ -33,6 +36,8 @@ def test_a_split_that_was_made_again_later_does_not_tell_what_has_changed(
     (found,) = model_changes.run(spark, plan=used).uses
     assert found.since["bytes replaced"].images == 1
     split.run(spark, plan=replace(of_split, overwrite=True))  # it has the same fingerprint
+    registered = registry.entries(control, keyspace=plan.data_table.keyspace, kind=SPLIT, name=address)
+    assert [one.version for one in registered] == [2, 1]
     told = model_changes.run(spark, plan=used)
     assert told.uses == []
     assert f"{address} was made again at " in told.not_known[0]
