@@ -110,7 +110,7 @@ def test_features_of_a_split_reach_the_loader(
     (row,) = online_features(control, names, metadata=TableName(keyspace, "metadata"), views=["service:sorting"])
     assert row["size_width"] == stored[names[0]]["size_width"]
     # Readers of the folder do not see them.
-    assert set(pd.read_parquet(folder).columns) == {"id", "label", "position", "split"}
+    assert set(pd.read_parquet(folder).columns) == {"id", "label", "position", "xxhash64", "split"}
     assert pyarrow.dataset.dataset(folder, partitioning="hive").count_rows() == len(SEEDS)
     assert all(file.parent.parent == folder for file in folder.glob("*/*.parquet"))
 
