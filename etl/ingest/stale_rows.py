@@ -109,18 +109,23 @@ def prune(stale: DataFrame, /, *, control: Control, plan: IngestPlan, run: Run, 
     that this run or a later one has written stay. Runs Spark. Raises `TableError` if not all were removed.
     """
     table = MetadataTable.open(stale.sparkSession, control, plan.tables.metadata, columns=plan.columns)
-    # Rows that a later run has written stay: its clock is later.
-    removal = Removal.begin(table, data=plan.tables.data, run=run)
-    with ExitStack() as stack:
+    with ExitStack() as stack:  # rows that a later run has written stay, as its clock is later
         states = table.rows(STATE).join(stale.select("id"), on="id", how="left_semi")
         is_own = written_by(ingest_id, sequence=run.sequence, is_continued=plan.ingest_id is not None)
         states = kept(states.where(~(is_own | written_after(run, runs=table.runs))), stack=stack)
-        rows, reason = states.count(), f"not found by ingest {ingest_id}"
-        # what an interrupted deletion left is removed too, but stays recorded as deleted
-        half = table.half_deleted()
-        pruned = states if half is None else states.join(half, on="id", how="left_anti")
-        remove_images(states, count=rows, states=pruned, removal=removal, kind=PRUNED, reason=reason)
-    return rows
+        reason = f"not found by ingest {ingest_id}"
+        # What an interrupted deletion left is removed with its labels and replaced bytes, as delete.py does: without a
+        # row, nothing shows that it was interrupted. It is recorded as deleted already.
+        parts, half = {False: states}, table.half_deleted()
+        if half is not None:
+            joins = {False: "left_anti", True: "left_semi"}
+            parts = {of_half: kept(states.join(half, on="id", how=how), stack=stack) for of_half, how in joins.items()}
+        counts = {of_half: part.count() for of_half, part in parts.items()}  # before one of them is removed
+        for of_half, part in parts.items():
+            removal = Removal.begin(table, data=plan.tables.data, run=run, on_request=of_half)
+            recorded = part.limit(0) if of_half else part
+            remove_images(part, count=counts[of_half], states=recorded, removal=removal, kind=PRUNED, reason=reason)
+    return sum(counts.values())
 
 
 def written_after(run: Run, /, *, runs: Sequence[RecordedRun]) -> Column:

@@ -10,6 +10,7 @@ from etl.cassandra.control import Control
 from etl.deleting.plan import DeletePlan
 from etl.errors import TableError
 from etl.ingest.plan import IngestPlan
+from etl.labels.plan import RelabelPlan
 from etl.sources.plan import SourcePlan
 from etl.splits import splitting
 from etl.splits.plan import SplitPlan
@@ -17,6 +18,7 @@ from etl.tables import removal
 from etl.tables.removal import remove
 from jobs import delete as job
 from jobs import ingest as ingest_job
+from jobs import relabel as relabel_job
 from schemas import Columns, TableName, image_id
 from schemas.tables import Replication, create_keyspace, create_metadata
 from tests.support.features import tables_of
@@ -67,6 +69,31 @@ def test_images_of_an_interrupted_deletion_are_restored_for_ingests_and_for_spli
     split = splitting.run(spark, plan=SplitPlan(**tables, out=str(tmp_path / "split"), ratios=(1,)))
     assert (split.rows, [one for one in split.warnings if "deleted" in one]) == ([6], [])
     assert {row.kind for row in control.execute(f"SELECT kind FROM {keyspace}.metadata_history")} == {"deleted"}
+
+
+def test_a_run_that_prunes_removes_labels_and_kept_bytes_that_an_interrupted_deletion_left(
+    spark: SparkSession, control: Control, keyspace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables, names = tables_of(keyspace), [f"{number % 2}/{number}.png" for number in range(4)]
+    tree = plant(tmp_path / "tree", {name: texture(number) for number, name in enumerate(names)})
+    ingest = IngestPlan(source=SourcePlan(address=str(tree)), keep_replaced=True, **tables)
+    ingest_job.run(spark, plan=ingest)
+    plant(tree, {name: texture(9 + number) for number, name in enumerate(names[:3])})
+    ingest_job.run(spark, plan=replace(ingest, overwrite=True))
+    labels = tmp_path / "labels.csv"
+    labels.write_text("path,label\n" + "".join(f"{name},1\n" for name in names))
+    relabel_job.run(spark, plan=RelabelPlan(labels=str(labels), **tables))
+    with monkeypatch.context() as patch, pytest.raises(TableError, match="Run this again"):
+        patch.setattr(removal, "remove", lambda ids, **more: remove(ids.limit(0), **more))
+        job.run(spark, plan=DeletePlan(**tables, where="path = '0/0.png'", reason="request 17", count=1))
+    for name in ("0/0.png", "1/1.png"):  # the second one is only pruned: it may come back
+        (tree / name).unlink()
+    ingest_job.run(spark, plan=replace(ingest, resume=True, prune=True, prune_count=2))
+    ids = {name: image_id(keyspace, b"", name.encode()) for name in names}
+    for table, left in (("metadata_label", names[1:]), ("data_history", names[1:3]), ("metadata", names[2:])):
+        assert {row.id for row in control.execute(f"SELECT id FROM {keyspace}.{table}")} == {ids[name] for name in left}
+    removed = {(row.id, row.kind) for row in control.execute(f"SELECT id, kind FROM {keyspace}.metadata_history")}
+    assert {one for one in removed if one[1] != "replaced"} == {(ids["0/0.png"], "deleted"), (ids["1/1.png"], "pruned")}
 
 
 def test_a_cache_that_an_earlier_deletion_did_not_name_loses_its_images_too(

@@ -86,6 +86,9 @@ class World:
     # Images that were deleted while another run may have written them. The job that deleted them was killed, or told
     # its user to delete them again; until then they may be there or not.
     uncertain: set[uuid.UUID] = field(default_factory=set)
+    # Images without a row that a killed deletion has recorded and not removed. Until it runs again, their labels and
+    # replaced bytes may be left.
+    begun: set[uuid.UUID] = field(default_factory=set)
     attempts: int = 0
     ingests: int = 0
 
@@ -296,14 +299,21 @@ async def _prune(world: World, source: str, *, found: Collection[uuid.UUID], run
     }
     half = reading.half_deleted()
     pruned = {image: row for image, row in stale.items() if image not in half}
-    await remove(world, pruned, ids=stale.keys(), run=run, kind=PRUNED)
+    await remove(world, pruned, ids=pruned.keys(), run=run, kind=PRUNED)
+    await remove(world, {}, ids=stale.keys() & half, run=run, kind=PRUNED, on_request=True)
 
 
 async def remove(
-    world: World, states: Mapping[uuid.UUID, Mapping[str, Any]], *, ids: Collection[uuid.UUID], run: Run, kind: str
+    world: World,
+    states: Mapping[uuid.UUID, Mapping[str, Any]],
+    *,
+    ids: Collection[uuid.UUID],
+    run: Run,
+    kind: str,
+    on_request: bool = False,
 ) -> None:
     """`removal.remove_images`."""
-    removal = Removal.begin(world.opened(), data=world.tables.data, run=run, on_request=kind == DELETED)
+    removal = Removal.begin(world.opened(), data=world.tables.data, run=run, on_request=on_request)
     history = history_of(world.tables.metadata)
     known = {(row["id"], row["since"]) for row in world.read().history if row["kind"] == kind == DELETED}
     names = ["id", "until", "kind", *RECORDED]
@@ -316,12 +326,14 @@ async def remove(
             world.last_deletions[image] = run.sequence
             world.deleted[image] = run.sequence
             world.written[run.sequence, image] = None
+            world.begun |= set() if image in world.rows else {image}
     remover = await Remover.prepare(world.session, removal)
     for image in ids:
         if kind == DELETED:
             world.last_deletions[image] = run.sequence
         await remover.remove(image)
         world.wrote(image, run, None)
+        world.begun -= {image} if on_request else set()
         if kind == DELETED:
             world.deleted[image] = max(run.sequence, world.deleted.get(image, 0))
 
@@ -338,7 +350,7 @@ async def delete(world: World, ids: Collection[uuid.UUID]) -> None:
         raise RefusedError("no such images")
     run = take_lone_run(world.opened(), kind="delete", dataset="k")
     states |= {image: row for image, row in world.rows.items() if image in {*states, *before}}
-    await remove(world, states, ids=[*states, *before], run=run, kind=DELETED)
+    await remove(world, states, ids=[*states, *before], run=run, kind=DELETED, on_request=True)
     runs = recorded_runs(world.control, world.tables.metadata)
     if any(one.sequence > run.sequence and one.kind in WRITERS for one in runs):
         raise RefusedError("a later run")

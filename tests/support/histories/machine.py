@@ -342,7 +342,8 @@ class Machine:
         self._check_values(reading)
         self._check_labels(reading)
         self._check_changes(reading)
-        if left := {image for image, _ in reading.copies} & self.world.deleted.keys() - uncertain - rows.keys():
+        gone = self.world.deleted.keys() - uncertain - self.world.begun - rows.keys()
+        if left := {image for image, _ in reading.copies} & gone:
             raise BrokenError(f"replaced bytes of {left} are there, which were deleted")
         read, there = reading.visible(), self._visible()
         for image in (read.keys() | there.keys()) - uncertain:
@@ -389,7 +390,7 @@ class Machine:
     def _check_labels(self, reading: Reading) -> None:
         """A registered version never changes, but for images that were deleted since: nothing of them is left."""
         labels = {row["id"]: row for row in reading.labels}
-        unsure = self.world.uncertain | self.world.expired
+        unsure = self.world.uncertain | self.world.expired | self.world.begun
         if gone := labels.keys() & self.world.deleted.keys() - unsure - reading.rows.keys():
             raise BrokenError(f"labels of {gone} are there, which were deleted")
         for view in reading.views:

@@ -58,6 +58,16 @@ FOUND: dict[str, list[Operation]] = {
         Put("one", "p", "1", "a"),
         Alone(Ingest("one")),
     ],
+    "labels and replaced bytes of an image go if a run prunes what an interrupted deletion left of it": [
+        *FILES,
+        Alone(Ingest("one")),
+        Put("one", "p", "2", "a"),
+        Alone(Ingest("one", ("overwrite", "keep"))),
+        Alone(Relabel((("p", "b"),))),
+        Alone(Delete(("p",)), kill=3),
+        Drop("one", "p"),
+        Alone(Ingest("one", ("prune",))),
+    ],
     "a prune that was killed has recorded images that later runs still show": [
         *FILES,
         Alone(Ingest("one")),
