@@ -2,7 +2,7 @@
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeAlias, TypeVar
 
@@ -108,10 +108,12 @@ def insert_into(table: TableName, columns: Sequence[str], *, has_ttl: bool = Fal
     )
 
 
-async def gathered(act: Callable[[Item], Coroutine[Any, Any, None]], items: Sequence[Item]) -> None:
-    """Act on each item, with a bounded number in flight."""
+async def gathered(act: Callable[[Item], Awaitable[Done]], items: Sequence[Item]) -> list[Done]:
+    """What an action gives for each item, with a bounded number in flight."""
+    found: list[Done] = []
     for start in range(0, len(items), _IN_FLIGHT):
-        await asyncio.gather(*map(act, items[start : start + _IN_FLIGHT]))
+        found += await asyncio.gather(*map(act, items[start : start + _IN_FLIGHT]))
+    return found
 
 
 @asynccontextmanager

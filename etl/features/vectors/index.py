@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +16,7 @@ from etl.cassandra.cluster import Cluster
 from etl.cassandra.control import Control
 from etl.cassandra.deletions import delete_rows
 from etl.cassandra.tables import append_rows, read_table
-from etl.cassandra.task_sessions import insert_into, row_reader
+from etl.cassandra.task_sessions import gathered, insert_into, row_reader
 from etl.errors import FunctionError, UnreachableError
 from etl.features.history import newest_of_images
 from etl.frames import kept
@@ -38,8 +37,6 @@ existing rows has all of them.
 """
 
 _BUILD_SECONDS = 3600.0
-
-_TOGETHER = 128
 
 ROWS = "id STRING, sha256 BINARY, vector ARRAY<FLOAT>, expires BIGINT"
 """``expires`` is in seconds since 1970; 0 for vectors that do not expire."""
@@ -68,7 +65,7 @@ def update_index(metadata: MetadataTable, view: FeatureView) -> int:
     table, values = view.index_table_of(metadata.name), view.table_of(metadata.name)
     if control.columns(table) is None:
         control.define(create_vectors(table, length))
-    run: Run | None = None  # A run of its own: one that deletes images sees it, and a later one wins over it.
+    run: Run | None = None  # delete.py looks for such a run, and the vectors of later runs replace those of this one
     current = partial(read_table, spark, values, columns=["id", "sequence", "sha256", "error"])
     with ExitStack() as stack:
         newest = current().transform(newest_of_images).where(F.col("error").isNull())
@@ -158,9 +155,7 @@ def _as_floats(
 
 async def _ends(images: Sequence[uuid.UUID], cluster: Cluster, values: TableName) -> list[int]:
     """When the newest values of images expire, in seconds since 1970: 0 for never, 1 for those that have expired."""
-    found: list[tuple[Any, ...] | None] = []
     now = int(time.time())
     async with row_reader(cluster, values, columns=("id", "sha256"), has_ttl=True) as read:
-        for start in range(0, len(images), _TOGETHER):
-            found += await asyncio.gather(*(read(one.bytes) for one in images[start : start + _TOGETHER]))
+        found = await gathered(read, [one.bytes for one in images])
     return [1 if row is None else now + row[1] if row[1] else 0 for row in found]

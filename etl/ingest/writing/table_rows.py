@@ -3,7 +3,7 @@
 If a run may replace rows, a task reads the state of an image (its label and the bytes' SHA-256) before it writes the
 image, and writes the replaced state to the history in the same mutation as the new one. So a killed task loses no
 state. A repeated task finds what its first attempt wrote; the replaced state is in the history already. If replaced
-bytes are kept, they are copied before that, in a mutation of their own: one with both images could be too large.
+bytes are kept, the task copies them first, in a separate mutation: the server may refuse one with two images.
 """
 
 import hashlib

@@ -66,6 +66,15 @@ def stored(control: Control, plan: IngestPlan) -> dict[UUID, tuple[Any, ...]]:
     return {row.id: (*data[row.id], row.xxhash64) for row in known}
 
 
+def segmented(place: Path, *, count: int, **options: Any) -> IngestPlan:
+    """The ingest of images with a mask each."""
+    names = [f"{number}.png" for number in range(count)]
+    plant(place / "images", {name: picture(number) for number, name in enumerate(names)})
+    plant(place / "masks", {name: mask(number, size=(16, 12)) for number, name in enumerate(names)})
+    masks = str(place / "masks")
+    return plan_maker()(place / "images", label_type="blob", masks=masks, splits=(), **options)
+
+
 def test_replaced_and_damaged_images_are_named_and_taken_only_if_asked_for(
     spark: SparkSession, control: Control, plan_of: PlanOf, opened: Open, tmp_path: Path
 ) -> None:
@@ -154,10 +163,7 @@ def test_resumed_shards_are_made_of_the_bytes_that_the_split_names_now(
 def test_a_mask_belongs_to_the_bytes_that_a_split_names(
     spark: SparkSession, control: Control, opened: Open, tmp_path: Path
 ) -> None:
-    names = [f"{number}.png" for number in range(6)]
-    plant(tmp_path / "images", {name: picture(number) for number, name in enumerate(names)})
-    plant(tmp_path / "masks", {name: mask(number, size=(16, 12)) for number, name in enumerate(names)})
-    plan = plan_maker()(tmp_path / "images", label_type="blob", masks=str(tmp_path / "masks"), splits=())
+    plan = segmented(tmp_path, count=6)
     ingest.run(spark, plan=plan)
     split.run(spark, plan=split_plan(plan, tmp_path / "split"))
     rows = stored(control, plan)
@@ -208,12 +214,7 @@ def test_kept_bytes_are_read_for_splits_of_then_and_for_older_splits(
 def test_kept_masks_are_read_with_the_images_of_then(
     spark: SparkSession, control: Control, opened: Open, tmp_path: Path
 ) -> None:
-    names = [f"{number}.png" for number in range(3)]
-    plant(tmp_path / "images", {name: picture(number) for number, name in enumerate(names)})
-    plant(tmp_path / "masks", {name: mask(number, size=(16, 12)) for number, name in enumerate(names)})
-    plan = plan_maker()(
-        tmp_path / "images", label_type="blob", masks=str(tmp_path / "masks"), splits=(), keep_replaced=True
-    )
+    plan = segmented(tmp_path, count=3, keep_replaced=True)
     ingest.run(spark, plan=plan)
     split.run(spark, plan=split_plan(plan, tmp_path / "split"))
     before = stored(control, plan)

@@ -1,4 +1,4 @@
-"""What has changed of a model's images is told of the split that the model was trained on, or not at all."""
+"""Changes are counted from the split that a model was trained on. If that split is gone, they are not known."""
 
 from dataclasses import replace
 from fractions import Fraction

@@ -159,7 +159,7 @@ def test_bytes_that_are_not_those_of_their_state_are_not_kept(
     assert note == "replaced without a copy: the stored bytes were not those that the metadata describes"
     mask = None if label_type == "int" else b"mask"
     assert (writer.kept(), writer.history()) == ({}, [(2, 3, 3, checksum(b"one", mask), False)])
-    # a row of an earlier version has no checksum: of a mask, nothing tells whether it is the one of this state
+    # Without a checksum, the writer cannot know whether the stored mask belongs to this state.
     forget = f"UPDATE {writer.tables.metadata.quoted} USING TIMESTAMP ? SET xxhash64 = null WHERE id = ?"
     control.execute(forget, (CLOCK + 2_500_000, writer.image))
     assert (writer.write(3, b"three") is None) == (label_type == "int")
