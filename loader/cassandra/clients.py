@@ -160,6 +160,11 @@ class TableReader:
             if not other.cancel() and not other.cancelled():
                 other.exception()  # seen
 
+    @property
+    def _is_weak(self) -> bool:
+        """Whether reads may miss a write. Then a quorum is asked again; a level that finds all writes is kept."""
+        return self._target.consistency not in QUORUMS
+
     async def _image(self, one: bytes, position: int) -> tuple[bytes, Label]:
         """An image and its label, compared with the checksum."""
         wanted = UNKNOWN if self._checksums is None else int(self._checksums[position])
@@ -169,11 +174,11 @@ class TableReader:
         if row is not None and row[0] and _checksum(found := self._target.image(one, row)) == wanted:
             return found
         if self._select_kept is not None:  # a later run has replaced it
-            row = await self._row(self._select_kept, one, wanted, at_quorum=True)
+            row = await self._row(self._select_kept, one, wanted, at_quorum=self._is_weak)
             if row is not None and row[0] and _checksum(found := self._target.image(one, row)) == wanted:
                 return found
         # The replica may have missed a write, or its bytes may be damaged.
-        found = self._target.image(one, await self._row(self._select, one, at_quorum=True))
+        found = self._target.image(one, await self._row(self._select, one, at_quorum=self._is_weak))
         if _checksum(found) == wanted:
             return found
         raise self._target.changed(one, _checksum(found), wanted=wanted, row=await self._recorded(one))
@@ -182,21 +187,21 @@ class TableReader:
         """What the metadata has of an image with other bytes, `Target.select_recorded`; None if it cannot be read."""
         try:
             select = await self._client.prepare(self._target.select_recorded)
-            return await self._client.row(select, one, at_quorum=True)
+            return await self._client.row(select, one, at_quorum=self._is_weak)
         except self._client.error as error:  # it only explains another error
             _log.info("the metadata of an image with other bytes cannot be read: %s", error)
             return None
 
     async def _metadata(self, one: bytes) -> tuple[Any, ...]:
         # No checksum covers these values, so a quorum is asked for them unless the user has chosen otherwise.
-        at_quorum = self._target.cluster.consistency is None and self._target.consistency not in QUORUMS
+        at_quorum = self._target.cluster.consistency is None and self._is_weak
         return self._target.values(one, await self._row(self._select_metadata, one, at_quorum=at_quorum))
 
     async def _row(self, select: Any, one: bytes, *more: Any, at_quorum: bool = False) -> tuple[Any, ...] | None:
         try:
             row = await self._client.row(select, one, *more, at_quorum=at_quorum)
             is_absent = row is None or (select is self._select and row[0] is None)
-            if is_absent and not at_quorum and self._target.consistency not in QUORUMS:
+            if is_absent and not at_quorum and self._is_weak:
                 # Ask a quorum before a row counts as missing or deleted: the replicas that were asked may have missed
                 # its write.
                 at_quorum = True

@@ -1,10 +1,12 @@
 """The choice of client: acsylla, the driver with TLS, and with a warning the other if one is not installed."""
 
+import asyncio
 import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import loader
@@ -89,3 +91,34 @@ def test_both_clients_are_named_where_neither_is_installed(monkeypatch: pytest.M
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(loader.MissingExtraError, match=r"Wanted acsylla or cassandra-driver .*neither can be imported"):
         clients.client_of(TARGET)
+
+
+class OldReplica:
+    """A client that always reads other bytes; it notes whether a quorum was asked."""
+
+    error = KeyError
+
+    def __init__(self) -> None:
+        self.asked: list[bool] = []
+
+    async def prepare(self, select: str) -> str:
+        return select
+
+    async def row(self, select: Any, one: bytes, *, at_quorum: bool = False) -> tuple[Any, ...]:
+        self.asked.append(at_quorum)
+        return (b"other bytes",) if select is None else (0, 2, "ingest")
+
+
+@pytest.mark.parametrize(
+    ("consistency", "asked"),
+    [("LOCAL_ONE", [False, True, True]), ("LOCAL_QUORUM", [False] * 3), ("QUORUM", [False] * 3), ("ALL", [False] * 3)],
+)
+def test_other_bytes_are_read_again_at_a_quorum_and_at_no_weaker_level_than_before(
+    monkeypatch: pytest.MonkeyPatch, consistency: Any, asked: list[bool]
+) -> None:
+    client = OldReplica()
+    monkeypatch.setattr(clients, "client_of", lambda target: client)
+    reader = clients.TableReader(replace(TARGET, consistency=consistency), checksums=np.array([7], dtype=np.int64))
+    with pytest.raises(loader.ChangedImageError, match="with the checksum 7 of the split"):
+        asyncio.run(reader.read(bytes(16), 0))
+    assert client.asked == asked
