@@ -85,9 +85,7 @@ def run(spark: SparkSession, *, plan: SplitPlan) -> SplitReport:
         leaks = _leaks(dealt.rows) if plan.has_leak_check else {}
         if plan.folds:
             dealt = as_folds(dealt)
-        checksums = [F.coalesce(CHECKSUM, F.lit(UNKNOWN).cast("long")).alias(COLUMN)]
-        has_checksums = CHECKSUM in dealt.rows.columns
-        rows = dealt.rows.select("id", "label", "split", *(checksums if has_checksums else []))
+        rows = dealt.rows.transform(_columns_of_files)
         with files_side_by_side(spark, len(dealt.sizes)):
             ordered = order_rows(rows, sizes=dealt.sizes, seed=plan.seed) if plan.has_position else rows
             written = output.write(spark, ordered)
@@ -124,6 +122,12 @@ def run(spark: SparkSession, *, plan: SplitPlan) -> SplitReport:
             seconds=time.monotonic() - started,
             copies=plan.folds or 1,
         )
+
+
+def _columns_of_files(rows: DataFrame, /) -> DataFrame:
+    """``id, label, split``, and the checksum if the table has it, of rows that were dealt."""
+    checksum = F.coalesce(CHECKSUM, F.lit(UNKNOWN).cast("long")).alias(COLUMN)
+    return rows.select("id", "label", "split", *([checksum] if CHECKSUM in rows.columns else []))
 
 
 def _write_features(
