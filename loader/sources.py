@@ -102,6 +102,7 @@ class CassandraSource(Source):
         parts = parts_by_id(
             split, readers_of(split, cluster, metadata=names), options, in_order=in_order, on_missing=on_missing,
             max_missing=max_missing, metadata=names, features=columns,
+            checksums=split.checksums_fingerprint if cluster.on_changed == "raise" else None,
         )  # fmt: skip
         remake = partial(
             _in_cluster, type(self), split, cluster, in_order=in_order, metadata=names, features=tuple(columns),
@@ -271,12 +272,16 @@ def parts_by_id(
     max_missing: float,
     metadata: tuple[str, ...] = (),
     features: Mapping[str, NDArray[Any]] | None = None,
+    checksums: str | None = None,
 ) -> Parts:
-    """The parts of a `Source` that reads images of a split by id. Raises `OptionError`."""
+    """The parts of a `Source` that reads images of a split by id, and compares them with the checksums of this
+    fingerprint, if any. Raises `OptionError`.
+    """
     check_bools(in_order=in_order)
     check_choice("on_missing", on_missing, get_args(OnMissing))
     plan = Schedule(
         fingerprint=split.fingerprint,
+        checksums=checksums,
         rows=len(split),
         seed=options.seed,
         shuffle=options.shuffle,

@@ -35,7 +35,7 @@ class Split:
     """One split, opened for reading.
 
     `open_split` and `open_rows` return it. The arrays of a split folder are memory-mapped, so all ranks of a host share
-    them. A split that was opened this way is pickled as its address and fingerprint, and a worker process opens it
+    them. A split that was opened this way is pickled as its address and fingerprints, and a worker process opens it
     again; that raises `SplitError` if the split has been replaced. Other splits are pickled with their arrays.
 
     Attributes:
@@ -80,12 +80,17 @@ class Split:
         Raises:
             SplitError: The files of the split have changed, or the cache cannot be written.
         """
-        if self.recorded_table:
+        if self.checksums_fingerprint is None:
             return None
         try:
             return self.opened.checksums(self.index, cache=self.cache)
         except FormatsError as error:
             raise SplitError(str(error)) from error
+
+    @property
+    def checksums_fingerprint(self) -> str | None:
+        """64 hexadecimal digits that identify `checksums`; None if the split has none."""
+        return None if self.recorded_table else self.opened.part(self.index).checksums
 
     @property
     def num_classes(self) -> int:
@@ -232,7 +237,8 @@ class Split:
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.is_opened:
-            return _open_again, (self.address, self.index, self.cache, self.fingerprint, self.data_table)
+            wanted = self.fingerprint, self.opened.part(self.index).checksums
+            return _open_again, (self.address, self.index, self.cache, wanted, self.data_table)
         return type(self), tuple(getattr(self, one.name) for one in fields(self))
 
 
@@ -315,14 +321,15 @@ def _table(name: str) -> str:
         raise OptionError(str(error)) from None
 
 
-def _open_again(address: str, index: int, cache: str | None, fingerprint: str, data_table: str) -> Split:
+def _open_again(address: str, index: int, cache: str | None, wanted: tuple[str, str | None], data_table: str) -> Split:
     split = open_split(address, index=index, cache=cache)
-    if split.fingerprint != fingerprint:
-        raise SplitError(
-            f"Wanted the split {address}, index {index}, with the fingerprint {fingerprint}, as when it was first "
-            f"opened. Found: {split.fingerprint}. The split was replaced. Open it again, or give each split its own "
-            "name."
-        )
+    found = split.fingerprint, split.opened.part(index).checksums
+    for what, one, other in zip(("fingerprint", "fingerprint of checksums"), wanted, found, strict=True):
+        if one != other:
+            raise SplitError(
+                f"Wanted the split {address}, index {index}, with the {what} {one}, as when it was first opened. "
+                f"Found: {other}. The split was replaced. Open it again, or give each split its own name."
+            )
     return replace(split, data_table=data_table)
 
 

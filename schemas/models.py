@@ -25,6 +25,7 @@ class TrainedImages:
     rows: int
     data_table: str = ""  # empty if the images are files
     metadata_table: str = ""  # empty if it is not known
+    checksums: Digest | None = None  # the fingerprint of the split's checksums, if it has any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

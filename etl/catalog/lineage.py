@@ -125,12 +125,14 @@ _Holders = dict[str, tuple[Node, int | None] | None]
 
 @dataclass(frozen=True, slots=True)
 class UsedImages:
-    """The images of a model: its use of them (``training``), the fingerprint of their split, where that split may be,
-    at the address that the model recorded first, and when the record of the model was made, or the shards that it read.
+    """The images of a model: its use of them (``training``), the fingerprint of their split, and of its checksums,
+    where that split may be, at the address that the model recorded first, and when the record of the model was made,
+    or the shards that it read.
     """
 
     use: str
     fingerprint: str
+    checksums: str | None  # None if they are not known
     addresses: tuple[str, ...]  # none if no split is known
     created: str  # ISO 8601, UTC
 
@@ -177,13 +179,14 @@ class Tracer:
 
     def _used(self, use: str, images: Mapping[str, Any], *, created: str) -> UsedImages:
         print_, places = images["fingerprint"], [images["address"]] if images["kind"] in ("split", "rows") else []
+        checksums = images.get("checksums")  # earlier versions recorded none; the records of shards have none
         for shards in self._of_kind(SHARD_SET):
             if print_ in shards.prints and shards.document["source_fingerprint"]:
                 print_, created = shards.document["source_fingerprint"], shards.document["created"]
                 places += [shards.document["split"]] if shards.document["split"] else []
                 break
         places += [made.address for made in self._of_kind(SPLIT) if print_ in made.prints]
-        return UsedImages(use, print_, tuple(dict.fromkeys(places)), created)
+        return UsedImages(use, print_, checksums, tuple(dict.fromkeys(places)), created)
 
     def of_image(self, image_id: uuid.UUID, *, metadata: TableName, id_column: str = "id") -> Lineage:
         """The lineage of an image: its run and source, and every registered split, shard set and model that holds it.

@@ -65,9 +65,9 @@ def _checksums(split: Split, cluster: Cluster) -> NDArray[np.int64] | None:
 def target_of(split: Split, cluster: Cluster, *, metadata: tuple[str, ...] = ()) -> Target:
     """What is read for a split, including labels if the split does not have them."""
     table = TableName.parse(split.data_table)
-    part = split.opened.part(split.index)
-    is_checked = cluster.on_changed == "raise" and part.checksums is not None and not split.recorded_table
-    usual: Consistency = "LOCAL_ONE" if is_checked and not part.without_checksum else "LOCAL_QUORUM"
+    is_checked = cluster.on_changed == "raise" and split.checksums_fingerprint is not None
+    has_all = is_checked and not split.opened.part(split.index).without_checksum
+    usual: Consistency = "LOCAL_ONE" if has_all else "LOCAL_QUORUM"
     return Target(
         cluster=cluster,
         consistency=cluster.consistency or usual,

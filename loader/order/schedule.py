@@ -33,6 +33,7 @@ class Schedule(Plan):
     """The epochs of a split on one rank."""
 
     rows: int
+    checksums: str | None = None  # the fingerprint of those that images are compared with
     loaded: State | None = None
 
     @cached_property
@@ -62,11 +63,18 @@ class Schedule(Plan):
         return replace(begin, share=Share(self.rank, self.world_size, self.batch_size, end, late))
 
     def going_on(self, state: Mapping[str, Any], /) -> "Schedule":
-        """The same schedule, from a state on. Raises `StateError` for a state of another split, seed or order, or of
-        one rank.
+        """The same schedule, from a state on. Raises `StateError` for a state of another split, seed or order, of other
+        bytes, or of one rank.
         """
         found = State.from_dict(state)
         check_same(found, self._whole_epoch(found.epoch), samples="this split")
+        if None not in (found.checksums, self.checksums) and found.checksums != self.checksums:
+            raise StateError(
+                f"Wanted a state of this split: the fingerprint of its checksums {self.checksums}. "
+                f"Found: {found.checksums}. The split was made again after images were replaced. Make it of the "
+                'earlier bytes (split.py --as-of), give on_changed="accept" to go on with the new ones, or start from '
+                "the beginning."
+            )
         if found.share is not None:
             raise StateError(
                 "Wanted the state of all ranks. Found: the state of one rank with out-of-order delivery. "
@@ -76,11 +84,12 @@ class Schedule(Plan):
 
     def _begin(self, epoch: int) -> State:
         begin: State = super()._begin(epoch)  # its state may come from ranks with another global batch
-        return replace(begin, global_batch_size=self.whole.global_batch_size)
+        return replace(begin, global_batch_size=self.whole.global_batch_size, checksums=self.checksums)
 
     def _whole_epoch(self, epoch: int) -> State:
         return State(
             fingerprint=self.fingerprint,
+            checksums=self.checksums,
             seed=self.seed,
             shuffle=self.shuffle,
             epoch=epoch,

@@ -81,6 +81,7 @@ class State:
     start: int = 0
     pending: tuple[int, ...] = ()
     share: Share | None = None
+    checksums: str | None = None  # the fingerprint of those that images were compared with; earlier states have none
 
     @property
     def left(self) -> Left:

@@ -1,6 +1,6 @@
 """A split names bytes: what it was made of is what a training or a shard gets, or an error that names the image."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -30,7 +30,7 @@ from tests.support.shard_checks import checked
 from tests.support.shard_jobs import said, twenty_pictures
 from tests.support.trees import PlanOf, picture, plan_maker, plant, tree
 
-Open = Callable[..., loader.CassandraSource]
+Delivered = Callable[..., dict[UUID, tuple[bytes, ...]]]
 
 
 def split_plan(plan: IngestPlan, out: Path, **options: Any) -> SplitPlan:
@@ -38,25 +38,38 @@ def split_plan(plan: IngestPlan, out: Path, **options: Any) -> SplitPlan:
     return SplitPlan(out=str(out), **{"ratios": (Fraction(1),), **tables, **options})
 
 
-@pytest.fixture(params=["acsylla", "cassandra-driver"])
-def opened(request: pytest.FixtureRequest, cassandra: Cassandra) -> Iterator[Open]:
-    made: list[loader.CassandraSource] = []
+@pytest.fixture
+def delivered(cassandra: Cassandra) -> Delivered:
+    """A function that reads a split with each client, which deliver the same: images, and masks if there are any, by
+    id, or one error.
+    """
 
-    def source(folder: Path, **options: Any) -> loader.CassandraSource:
+    def read(folder: Path, client: str, **options: Any) -> dict[UUID, tuple[bytes, ...]] | loader.LoaderError:
         found = loader.open_split(folder, cache=folder.parent / "cache")
-        where = {"hosts": cassandra.hosts, "port": cassandra.port, "client": request.param, "batch_size": 3}
-        made.append(loader.CassandraSource(found, **{**where, **options}))
-        return made[-1]
+        where: dict[str, Any] = {"hosts": cassandra.hosts, "port": cassandra.port, "client": client, "batch_size": 3}
+        with loader.CassandraSource(found, **{**where, **options}) as source:
+            try:
+                batches = list(source.epoch(0))
+            except loader.LoaderError as error:
+                return error
+        ids = [UUID(bytes=one.tobytes()) for batch in batches for one in batch.ids]
+        images = [data for batch in batches for data in batch.images]
+        masks = [data for batch in batches for data in batch.label_blobs or ()]
+        return dict(zip(ids, zip(images, *([masks] if masks else []), strict=True), strict=True))
 
-    yield source
-    for one in made:
-        one.close()
+    def of_each(folder: Path, **options: Any) -> dict[UUID, tuple[bytes, ...]]:
+        one, other = (read(folder, client, **options) for client in ("acsylla", "cassandra-driver"))
+        if isinstance(one, loader.LoaderError):
+            assert (type(other), str(other)) == (type(one), str(one))
+            raise one
+        assert other == one
+        return one
+
+    return of_each
 
 
-def delivered(source: loader.CassandraSource) -> dict[UUID, bytes]:
-    batches = list(source.epoch(0))
-    ids = [UUID(bytes=one.tobytes()) for batch in batches for one in batch.ids]
-    return dict(zip(ids, (data for batch in batches for data in batch.images), strict=True))
+def images_of(rows: Mapping[UUID, tuple[Any, ...]]) -> dict[UUID, tuple[bytes]]:
+    return {one: (data,) for one, (data, *_) in rows.items()}
 
 
 def stored(control: Control, plan: IngestPlan) -> dict[UUID, tuple[Any, ...]]:
@@ -76,7 +89,7 @@ def segmented(place: Path, *, count: int, **options: Any) -> IngestPlan:
 
 
 def test_replaced_and_damaged_images_are_named_and_taken_only_if_asked_for(
-    spark: SparkSession, control: Control, plan_of: PlanOf, opened: Open, tmp_path: Path
+    spark: SparkSession, control: Control, plan_of: PlanOf, delivered: Delivered, tmp_path: Path
 ) -> None:
     folder = tree(tmp_path / "tree", classes="ab", each=3)
     plan = plan_of(folder)
@@ -85,7 +98,7 @@ def test_replaced_and_damaged_images_are_named_and_taken_only_if_asked_for(
     before = stored(control, plan)
     found = loader.open_split(tmp_path / "split", cache=tmp_path / "cache")
     assert found.checksums.tolist() == [checksum(before[UUID(bytes=one.tobytes())][0]) for one in found.ids]
-    assert delivered(opened(tmp_path / "split")) == {one: data for one, (data, *_) in before.items()}
+    assert delivered(tmp_path / "split") == images_of(before)
 
     (folder / "train" / "a" / "0.png").write_bytes(picture(9999))
     ingest.run(spark, plan=replace(plan, overwrite=True))
@@ -97,16 +110,16 @@ def test_replaced_and_damaged_images_are_named_and_taken_only_if_asked_for(
         r"image since\. Make the split again, or read the newest bytes with on_changed='accept'\."
     )
     with pytest.raises(loader.ChangedImageError, match=message):
-        delivered(opened(tmp_path / "split", on_missing="skip", max_missing=1.0))
-    newest = {one: data for one, (data, *_) in now.items()}
-    assert delivered(opened(tmp_path / "split", on_changed="accept")) == newest
+        delivered(tmp_path / "split", on_missing="skip", max_missing=1.0)
+    newest = images_of(now)
+    assert delivered(tmp_path / "split", on_changed="accept") == newest
     split.run(spark, plan=split_plan(plan, tmp_path / "again"))
-    assert delivered(opened(tmp_path / "again")) == newest
+    assert delivered(tmp_path / "again") == newest
 
-    damaged = newest[changed][:-1] + bytes([newest[changed][-1] ^ 1])
+    damaged = now[changed][0][:-1] + bytes([now[changed][0][-1] ^ 1])
     control.execute(f"UPDATE {plan.data_table} SET data = ? WHERE id = ?", (damaged, changed))
     with pytest.raises(loader.ChangedImageError, match=r"metadata still has the checksum .*stored bytes are damaged"):
-        delivered(opened(tmp_path / "again"))
+        delivered(tmp_path / "again")
 
 
 def test_shards_of_a_split_are_made_of_the_bytes_that_it_names(
@@ -160,24 +173,8 @@ def test_resumed_shards_are_made_of_the_bytes_that_the_split_names_now(
     assert "Found: complete shards of others." in said(spark, replace(of_split, resume=True), OutputExistsError)
 
 
-def test_a_mask_belongs_to_the_bytes_that_a_split_names(
-    spark: SparkSession, control: Control, opened: Open, tmp_path: Path
-) -> None:
-    plan = segmented(tmp_path, count=6)
-    ingest.run(spark, plan=plan)
-    split.run(spark, plan=split_plan(plan, tmp_path / "split"))
-    rows = stored(control, plan)
-    assert all(row[2] == checksum(row[0], row[1]) for row in rows.values())
-    assert len(delivered(opened(tmp_path / "split"))) == 6
-    (first, other), labels = list(rows)[:2], [row[1] for row in rows.values()][:2]
-    control.execute(f"UPDATE {plan.data_table} SET label = ? WHERE id = ?", (labels[1], first))
-    with pytest.raises(loader.ChangedImageError, match=f"Wanted image {first} .*damaged"):
-        delivered(opened(tmp_path / "split"))
-    assert other in rows
-
-
 def test_kept_bytes_are_read_for_splits_of_then_and_for_older_splits(
-    spark: SparkSession, control: Control, plan_of: PlanOf, opened: Open, tmp_path: Path
+    spark: SparkSession, control: Control, plan_of: PlanOf, delivered: Delivered, tmp_path: Path
 ) -> None:
     folder = tree(tmp_path / "tree", classes="ab", each=2)
     plan = replace(plan_of(folder), keep_replaced=True)
@@ -190,15 +187,15 @@ def test_kept_bytes_are_read_for_splits_of_then_and_for_older_splits(
         ingest.run(spark, plan=replace(plan, overwrite=True))
         runs.append(stored(control, plan))
     for number, rows in enumerate(runs, 1):
-        wanted = {one: data for one, (data, *_) in rows.items()}
         split.run(spark, plan=split_plan(plan, tmp_path / str(number), as_of=str(number)))
-        assert delivered(opened(tmp_path / str(number))) == wanted
-        shards = ShardPlan(source=None, data_table=plan.data_table, metadata_table=plan.metadata_table, out="")
-        for name, options in (("as-of", {"as_of": str(number)}), ("of-split", {"split": str(tmp_path / str(number))})):
-            out = tmp_path / f"{name}-{number}"
-            assert shard.run(spark, plan=replace(shards, out=str(out), **options)).images == 8
-            assert {UUID(one.metadata["id"]): one.data for one in checked(out, maxsize=10**9)} == wanted, name
-    assert delivered(opened(tmp_path / "split")) == {one: data for one, (data, *_) in runs[0].items()}
+        assert delivered(tmp_path / str(number)) == images_of(rows)
+    assert delivered(tmp_path / "split") == images_of(runs[0])
+    shards = ShardPlan(source=None, data_table=plan.data_table, metadata_table=plan.metadata_table, out="")
+    for number, options in ((1, {"split": str(tmp_path / "1")}), (2, {"as_of": "2"})):
+        out = tmp_path / f"shards-{number}"
+        assert shard.run(spark, plan=replace(shards, out=str(out), **options)).images == 8
+        found = {UUID(one.metadata["id"]): (one.data,) for one in checked(out, maxsize=10**9)}
+        assert found == images_of(runs[number - 1])
 
     (gone,) = [one for one in runs[0] if len({rows[one] for rows in runs}) == 3]
     asked = DeletePlan(
@@ -206,35 +203,40 @@ def test_kept_bytes_are_read_for_splits_of_then_and_for_older_splits(
     )
     deletion.run(spark, plan=asked)
     with pytest.raises(loader.DeletedImageError, match=str(gone)):
-        delivered(opened(tmp_path / "1"))
-    rest = {one: data for one, (data, *_) in runs[0].items() if one != gone}
-    assert delivered(opened(tmp_path / "1", on_missing="skip")) == rest
+        delivered(tmp_path / "1")
+    rest = {one: images for one, images in images_of(runs[0]).items() if one != gone}
+    assert delivered(tmp_path / "1", on_missing="skip") == rest
 
 
-def test_kept_masks_are_read_with_the_images_of_then(
-    spark: SparkSession, control: Control, opened: Open, tmp_path: Path
+def test_a_mask_belongs_to_the_bytes_that_a_split_names(
+    spark: SparkSession, control: Control, delivered: Delivered, tmp_path: Path
 ) -> None:
-    plan = segmented(tmp_path, count=3, keep_replaced=True)
+    """One that was replaced is read where it is kept, and a damaged one is named."""
+    plan = segmented(tmp_path, count=4, keep_replaced=True)
     ingest.run(spark, plan=plan)
     split.run(spark, plan=split_plan(plan, tmp_path / "split"))
     before = stored(control, plan)
+    assert all(row[2] == checksum(row[0], row[1]) for row in before.values())
     plant(tmp_path / "masks", {"0.png": mask(9, size=(16, 12))})
     ingest.run(spark, plan=replace(plan, overwrite=True))
-    assert sum(row != before[one] for one, row in stored(control, plan).items()) == 1
-    (batch,) = opened(tmp_path / "split").epoch(0)
-    ids = [UUID(bytes=one.tobytes()) for one in batch.ids]
-    assert list(zip(batch.images, batch.label_blobs, strict=True)) == [before[one][:2] for one in ids]
+    now = stored(control, plan)
+    (changed,) = [one for one in now if now[one] != before[one]]
+    assert delivered(tmp_path / "split") == {one: row[:2] for one, row in before.items()}
+    first, other = [one for one in now if one != changed][:2]
+    control.execute(f"UPDATE {plan.data_table} SET label = ? WHERE id = ?", (now[other][1], first))
+    with pytest.raises(loader.ChangedImageError, match=f"Wanted image {first} .*damaged"):
+        delivered(tmp_path / "split")
 
 
 def test_a_table_of_an_earlier_version_and_another_data_table_give_splits_without_checksums(
-    spark: SparkSession, control: Control, plan_of: PlanOf, opened: Open, tmp_path: Path
+    spark: SparkSession, control: Control, plan_of: PlanOf, delivered: Delivered, tmp_path: Path
 ) -> None:
     plan = plan_of(tree(tmp_path / "tree", classes="ab", each=2))
     ingest.run(spark, plan=plan)
     control.define(f"ALTER TABLE {plan.metadata_table} DROP xxhash64")
     split.run(spark, plan=split_plan(plan, tmp_path / "old"))
     assert loader.open_split(tmp_path / "old", cache=tmp_path / "cache").checksums is None
-    assert len(delivered(opened(tmp_path / "old"))) == 8
+    assert len(delivered(tmp_path / "old")) == 8
 
     tree(tmp_path / "tree", splits=("train",), classes="ab", each=3)  # two more images
     ingest.run(spark, plan=replace(plan, resume=True))
@@ -243,11 +245,11 @@ def test_a_table_of_an_earlier_version_and_another_data_table_give_splits_withou
     rows = stored(control, plan)
     assert sorted(mixed.checksums.tolist()) == sorted(row[2] or 0 for row in rows.values())
     assert mixed.opened.part(0).without_checksum == 8
-    assert delivered(opened(tmp_path / "mixed")) == {one: data for one, (data, *_) in rows.items()}
+    assert delivered(tmp_path / "mixed") == images_of(rows)
 
     smaller = TableName(plan.data_table.keyspace, "smaller")
     control.define(f"CREATE TABLE {smaller} (id uuid PRIMARY KEY, label int, data blob)")
     for one in rows:
         control.execute(f"INSERT INTO {smaller} (id, label, data) VALUES (?, 0, ?)", (one, one.bytes))
     split.run(spark, plan=split_plan(plan, tmp_path / "smaller", data_table=smaller))
-    assert delivered(opened(tmp_path / "smaller")) == {one: one.bytes for one in rows}
+    assert delivered(tmp_path / "smaller") == {one: (one.bytes,) for one in rows}

@@ -1,7 +1,9 @@
 """A Cassandra source before it connects: what it reads, and its pickles."""
 
 import pickle
+import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,6 +34,31 @@ def test_splits_and_sources_pickle_as_how_to_open_them(tmp_path: Path) -> None:
     assert isinstance(again.split.ids.base, np.memmap)
     again.close()
     assert pickle.loads(pickle.dumps(again)).state_dict() == source.state_dict()
+
+
+def test_a_split_that_was_made_again_of_other_bytes_does_not_continue(tmp_path: Path) -> None:
+    """Its fingerprint, and so the order of its samples, is the same."""
+    folder, cache = tmp_path / "split", tmp_path / "cache"
+
+    def source(first: int | None, **options: Any) -> loader.CassandraSource:
+        shutil.rmtree(folder, ignore_errors=True)
+        sums = None if first is None else [range(first, first + 23)]
+        split = loader.open_split(write_split_folder(folder, [(IDS, LABELS)], checksums=sums), cache=cache)
+        return loader.CassandraSource(split, hosts="db1", batch_size=4, **options)
+
+    earlier = source(1)
+    packed, state = pickle.dumps(earlier), earlier.state_dict(epoch=1, steps=3)
+    source(1).load_state_dict(state)
+    later = source(24)
+    with pytest.raises(loader.StateError, match=r"split was made again .*split\.py --as-of\), give on_changed="):
+        later.load_state_dict(state)
+    with pytest.raises(loader.SplitError, match=r"the fingerprint of checksums .* The split was replaced"):
+        pickle.loads(packed)
+    for able in (source(24, on_changed="accept"), source(None)):
+        able.load_state_dict(state)
+        assert able.state_dict() == state | {"checksums": None}
+        later.load_state_dict(able.state_dict())  # from here on it compares with its own
+        assert later.state_dict() == state | {"checksums": later.split.checksums_fingerprint}
 
 
 def test_a_split_that_was_not_opened_pickles_with_its_arrays(tmp_path: Path) -> None:

@@ -29,8 +29,9 @@ def test_a_split_that_was_made_again_later_does_not_tell_what_has_changed(
     of_split = SplitPlan(**tables, out=address, ratios=(Fraction(1),))
     ingest.run(spark, plan=plan)
     split.run(spark, plan=of_split)
-    print_ = loader.open_split(address, cache=tmp_path / "cache").fingerprint
-    used = ModelImages("model", [UsedImages("training", print_, (address,), created())])
+    opened = loader.open_split(address, cache=tmp_path / "cache")
+    images = UsedImages("training", opened.fingerprint, opened.checksums_fingerprint, (address,), created())
+    used = ModelImages("model", [images])
     (folder / "train" / "a" / "0.png").write_bytes(picture(9999))
     ingest.run(spark, plan=replace(plan, overwrite=True))
     (found,) = model_changes.run(spark, plan=used).uses
@@ -41,3 +42,7 @@ def test_a_split_that_was_made_again_later_does_not_tell_what_has_changed(
     told = model_changes.run(spark, plan=used)
     assert told.uses == []
     assert f"{address} was made again at " in told.not_known[0]
+    during = ModelImages("model", [replace(images, created=created())])  # the record was written after that
+    told = model_changes.run(spark, plan=during)
+    assert told.uses == []
+    assert f"{address} was made again of other bytes" in told.not_known[0]
