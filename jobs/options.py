@@ -87,12 +87,12 @@ def add_picture_options(group: argparse._ArgumentGroup) -> None:
         "as sizes show)")  # fmt: skip
 
 
-def add_check_options(group: argparse._ArgumentGroup) -> None:
+def add_check_options(group: argparse._ArgumentGroup, *, otherwise: str = "only if all are") -> None:
     """Add ``--check`` for the images that are read, and how many may be rejected."""
     add = group.add_argument
     add("--check", choices=get_args(Check), default="header",
         help="how to check images: header and end, all pixels, or not at all (default: header)")  # fmt: skip
-    add("--max-errors", metavar="N|P%", help="fail if more files are rejected (default: only if all are)")
+    add("--max-errors", metavar="N|P%", help=f"fail if more files are rejected (default: {otherwise})")
     add("--strict", dest="max_errors", action="store_const", const="0", help="the same as --max-errors 0")
 
 

@@ -21,7 +21,8 @@ spinning disks this is slow for tars: with --read sequential, each tar is read i
 on local disks. --img-format, --img-size and --compress shuffle on local disks too.
 
 A sample has the image (.jpg, .png, ...), its class number (.cls) and its metadata (.json: id, path, class). Masks are
-.seg.png, arrays .npy. Files that are not images are left out and listed in rejected.csv.
+.seg.png, arrays .npy. Files of a SOURCE that are not images are left out and listed in rejected.csv. An image of a
+table or of a split that is missing or damaged is an error, unless --max-errors allows it.
 """
 
 import argparse
@@ -73,7 +74,7 @@ def parser() -> command_line.Parser:
         "the keyspace of --split, or none)")  # fmt: skip
     group = made.add_argument_group("images")
     options.add_picture_options(group)
-    options.add_check_options(group)
+    options.add_check_options(group, otherwise="only if all are; of tables and splits, if any is")
     add = group.add_argument
     add("--compress", choices=COMPRESSIONS, default="none",
         help="zstd: compress images in formats without compression, BMP, PNM and TIFF (default: none)")  # fmt: skip
@@ -120,7 +121,7 @@ def _plan(args: argparse.Namespace) -> ShardPlan:
         source=None if args.source is None else options.source_plan(args),
         columns=options.columns_of(args),
         recode=options.recode(args),
-        tolerance=options.tolerance(args),
+        tolerance=options.tolerance(args) if args.max_errors else None,
     )
 
 

@@ -28,8 +28,10 @@ class ShardPlan:
     Images come from a ``source`` or from two tables. With ``split``, only the images of split ``index`` are packed,
     with its labels and in its order; by default they come from its tables. ``maxsize`` is in bytes, including headers;
     None means 100 MB on an object store and 2 GB on a file system. ``dataset`` is the dataset name in the ids of a
-    source's images. ``as_of`` takes the images that tables had after an earlier run, and ``skip_replaced`` leaves out
-    those whose bytes no longer exist. Raises ValueError for invalid options.
+    source's images. ``tolerance`` is how many images may be rejected: by default none of a table or a split, whose
+    images were checked when they were ingested, and any of other sources. ``as_of`` takes the images that tables had
+    after an earlier run, and ``skip_replaced`` leaves out those whose bytes no longer exist. Raises ValueError for
+    invalid options.
     """
 
     source: SourcePlan | None = None
@@ -46,7 +48,7 @@ class ShardPlan:
     recode: Recode = field(default_factory=Recode)
     check: Check = "header"
     compress: Compression = "none"
-    tolerance: Tolerance = field(default_factory=Tolerance)
+    tolerance: Tolerance | None = None
     endpoint: str | None = None
     overwrite: bool = False
     resume: bool = False
@@ -124,6 +126,13 @@ class ShardPlan:
         """The largest size of a shard in bytes."""
         assert self.maxsize is not None
         return self.maxsize
+
+    @property
+    def limit(self) -> Tolerance:
+        """How many images may be rejected."""
+        # A split names its images, and those of a table were checked: one that is missing is lost.
+        usual = Tolerance() if self.source is not None and self.split is None else Tolerance(count=0)
+        return usual if self.tolerance is None else self.tolerance
 
     @property
     def changes_pictures(self) -> bool:

@@ -131,7 +131,9 @@ async def _reader(
         if found is None or found[0] is None:
             return RejectedError("missing", f"no picture in {pictures.table}")
         if wanted != UNKNOWN and not _is_of(wanted, found):
-            return RejectedError("damaged", f"{pictures.table} has other bytes than the metadata")
+            return RejectedError(
+                "damaged", f"{pictures.table} has other bytes, or an ingest has replaced them meanwhile"
+            )
         return found[0], found[1] if has_companion else None
 
     return read

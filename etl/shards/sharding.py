@@ -181,7 +181,8 @@ def _write(
     placed = samples.transform(add_shards, packing=packing, ranges=ranges)
     results = map_batches(placed, task=partial(write_shards, order=order), schema=RESULTS)
     files = int(packing.firsts[-1])
-    allowed = plan.tolerance.allowed(files)
+    tolerance = plan.limit
+    allowed = tolerance.allowed(files)
     rows = collect_watched(
         results,
         group=f"shards {order.tag}",
@@ -191,7 +192,7 @@ def _write(
         allowed=allowed,
     )
     if rows is None:
-        raise EtlError(f"Wanted {plan.tolerance.limit(files)}. Found: {order.counters.rejected:,} so far.")
+        raise EtlError(f"Wanted {tolerance.limit(files)}. Found: {order.counters.rejected:,} so far.{_remedy(plan)}")
     rejected: list[dict[str, str]] = [json.loads(row.text) for row in rows if row.kind == "rejected"]
     shards: list[Shard] = []
     counts: Counter[int] = Counter()
@@ -205,11 +206,21 @@ def _write(
         first = min((one["or_split"], one["path"]) for one in rejected)
         kinds += f"; first {'/'.join(filter(None, first))}"
         raise EtlError(
-            f"Wanted {plan.tolerance.limit(files)}. Found: {len(rejected):,}. Reasons: {kinds}"
+            f"Wanted {tolerance.limit(files)}. Found: {len(rejected):,}. Reasons: {kinds}.{_remedy(plan)}"
             if shards
             else f"Wanted images. Found: {len(rejected):,} files, all rejected. Reasons: {kinds}"
         )
     return sorted(shards, key=lambda shard: shard.name), counts, rejected
+
+
+def _remedy(plan: ShardPlan) -> str:
+    """What to do about rejected images of tables and splits."""
+    if plan.source is not None:
+        return ""
+    return (
+        " If an ingest runs, try again after it. `verify.py -d ... -m ...` finds out what is wrong with the table, and "
+        "--max-errors allows so many images to be left out."
+    )
 
 
 def _options(plan: ShardPlan) -> dict[str, Any]:

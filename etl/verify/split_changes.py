@@ -23,9 +23,11 @@ from etl.splits.positions import added_up, fingerprint_sums
 from etl.splits.taking_part import open_folder
 from etl.tables.earlier import THEN, metadata_as_of
 from etl.tables.metadata_table import MetadataTable, full_path
-from etl.tables.states import last_removals, states_at
+from etl.tables.states import kept_bytes, last_removals, states_at
+from formats.checksums import COLUMN as CHECKSUM
+from formats.checksums import UNKNOWN
 from formats.sizes import counted
-from formats.splits.fingerprint import split_fingerprint
+from formats.splits.fingerprint import checksums_fingerprint, split_fingerprint
 from formats.splits.opened import OpenSplit
 from schemas import Columns, SchemaError, SplitManifest, SplitPart, TableName
 from schemas.features import ViewName
@@ -42,14 +44,14 @@ KINDS = {
     "other label": "the label differs from that of the split",
     CORRECTED: "a later version of a label view has another label",
     "other bytes": "the image was replaced",
-    "other mask": "the mask was written again and may differ",
+    "other mask": "the mask was replaced, or written again without a checksum",
     "unknown bytes": "the image was written again, and the history does not have its bytes of then",
 }
 """The kinds of changes, in the order of the report; `CORRECTED` only if it is asked for."""
 
 _SHOWN = 20
 _LISTED = 1_000
-_ROWS = "id BINARY, label INT, position BIGINT"
+_ROWS = f"id BINARY, label INT, position BIGINT, {CHECKSUM} BIGINT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,10 +163,12 @@ def changes_of(
 
 
 def _read_split(spark: SparkSession, split: OpenSplit, *, index: int | None) -> tuple[list[str], DataFrame]:
-    """Compare files with fingerprints; returns what is wrong, and the images: ``id, label``, each once."""
+    """Compare files with fingerprints; returns what is wrong, and the images: ``id, label``, checksum,
+    each once.
+    """
     assert split.storage is not None
     storage, manifest, damaged = split.storage, split.manifest, []
-    found = small_table(spark, {"id": [], "label": []}, "id BINARY, label INT")
+    found = small_table(spark, {"id": [], "label": [], CHECKSUM: []}, f"id BINARY, label INT, {CHECKSUM} BIGINT")
     for part in manifest.splits if index is None else [split.part(index)]:
         if missing := [file.path for file in part.files if not storage.exists(file.path)]:
             damaged.append(f"split {part.index}: no {missing[0]}")
@@ -172,17 +176,24 @@ def _read_split(spark: SparkSession, split: OpenSplit, *, index: int | None) -> 
         if not part.files:
             continue
         rows = spark.read.schema(_ROWS).parquet(*(storage.url(file.path) for file in part.files))
-        if (text := _fingerprint(rows, part, seed=manifest.seed)) != part.fingerprint:
-            damaged.append(f"split {part.index}: fingerprint {text[:12]} instead of {part.fingerprint[:12]}")
-        found = found.union(rows.select("id", "label"))
+        damaged += [f"split {part.index}: {text}" for text in _differences(rows, part, seed=manifest.seed)]
+        found = found.union(rows.select("id", "label", CHECKSUM))
     return damaged, found.dropDuplicates(["id", "label"])
 
 
-def _fingerprint(rows: DataFrame, part: SplitPart, *, seed: int) -> str:
+def _differences(rows: DataFrame, part: SplitPart, *, seed: int) -> list[str]:
+    """The fingerprints of the rows of a split that its manifest does not have."""
     rows = rows.withColumn("position", F.coalesce("position", F.lit(-1).cast("bigint")))
-    sums = fingerprint_sums("id", "label", "position")
-    (summed,) = (row.asDict() for row in rows.agg(F.count("*").alias("rows"), *sums).collect())
-    return split_fingerprint(seed=seed, index=part.index, rows=summed["rows"], sums=added_up([summed]))
+    sums = {"rows": fingerprint_sums("id", "label", "position"), "checksums": fingerprint_sums("id", CHECKSUM)}
+    each = [F.struct(*columns).alias(name) for name, columns in sums.items()]
+    (summed,) = rows.agg(F.count("*").alias("count"), *each).collect()
+    count, of_rows, of_checksums = summed["count"], added_up([summed["rows"]]), added_up([summed["checksums"]])
+    found = split_fingerprint(seed=seed, index=part.index, rows=count, sums=of_rows)
+    compared = [("fingerprint", found, part.fingerprint)]
+    if part.checksums is not None:
+        found = checksums_fingerprint(split=part.fingerprint, rows=count, sums=of_checksums)
+        compared.append(("fingerprint of checksums", found, part.checksums))
+    return [f"{name} {found[:12]} instead of {wanted[:12]}" for name, found, wanted in compared if found != wanted]
 
 
 def _compare(table: MetadataTable, images: DataFrame, *, manifest: SplitManifest) -> tuple[DataFrame, list[str]]:
@@ -193,7 +204,8 @@ def _compare(table: MetadataTable, images: DataFrame, *, manifest: SplitManifest
         why = "it records no run: an earlier version made it, or the tables of another tool have no runs"
         unchecked.append(f"whether the bytes of {manifest.metadata_table} are those of the split ({why})")
     sequence = -1 if manifest.sequence is None else manifest.sequence
-    rows, _ = table.without_half_deleted(table.rows(["label", "labels", "or_split", "path", "sha256", "since"]))
+    read = ["label", "labels", "or_split", "path", "sha256", CHECKSUM, "since"]
+    rows, _ = table.without_half_deleted(table.rows(read))
     rows = rows.withColumn("id", uuid_text("id"))
     history = table.replaced()
     labels = _labels(table, rows, history, manifest=manifest)
@@ -202,11 +214,14 @@ def _compare(table: MetadataTable, images: DataFrame, *, manifest: SplitManifest
     doubtful = history.where(F.col("until").isin(list(manifest.unfinished)))
     doubtful = doubtful.groupBy("id").agg(F.max_by(F.struct("until", "sha256"), "until").alias("doubt"))
 
-    split = images.select(uuid_text("id").alias("id"), F.col("label").alias("was"))
-    now = rows.select("id", F.struct("since", "sha256", "labels", "or_split", "path").alias("now"))
-    then = states.select("id", F.struct("sha256", "labels").alias("then"))
+    named = F.expr(f"nullif({CHECKSUM}, {UNKNOWN})").alias("named")
+    split = images.select(uuid_text("id").alias("id"), F.col("label").alias("was"), named)
+    now = rows.select("id", F.struct("since", "sha256", CHECKSUM, "labels", "or_split", "path").alias("now"))
+    then = states.select("id", F.struct("sha256", CHECKSUM, "labels").alias("then"))
     joined = split.join(now, on="id", how="left").join(labels, on="id", how="left").join(then, on="id", how="left")
     joined = joined.join(removed, on="id", how="left").join(doubtful, on="id", how="left")
+    copies = history.transform(kept_bytes).select("id", F.col(CHECKSUM).alias("named"), F.lit(True).alias("is_kept"))
+    joined = joined.join(copies, on=["id", "named"], how="left")
     kind = _kind(manifest.label_type, sequence=sequence)
     is_gone = F.col("now").isNull()
     changed = joined.withColumn("kind", F.explode(F.array_compact(kind)))
@@ -230,7 +245,10 @@ def _kind(label_type: str, *, sequence: int) -> Column:
     is_other = ~F.col("now.sha256").eqNullSafe(F.col("then.sha256"))
     is_doubtful = is_there & (F.col("doubt.until") == F.col("now.since"))
     is_doubtful = is_doubtful & ~F.col("doubt.sha256").eqNullSafe(F.col("now.sha256"))
-    bytes_ = F.when(is_written & is_known & is_other, "other bytes")
+    # Also of a split as of an earlier run, whose bytes were not kept, or forgotten since.
+    is_lost = is_there & (F.col(f"now.{CHECKSUM}") != F.col("named")) & F.col("is_kept").isNull()
+    is_same_image = is_written & is_known & ~is_other  # then its mask was replaced
+    bytes_ = F.when((is_written & is_known & is_other) | (is_lost & ~is_same_image), "other bytes")
     kinds = [
         F.when(~is_there, F.coalesce("removed.kind", F.lit("missing"))),
         bytes_.when((is_written & ~is_known) | is_doubtful, "unknown bytes"),
@@ -241,7 +259,8 @@ def _kind(label_type: str, *, sequence: int) -> Column:
         is_other_array = ~F.col("now.labels").eqNullSafe(F.col("then.labels"))
         kinds.append(F.when(is_written & is_known & is_other_array, "other label"))
     elif label_type == "blob":
-        kinds.append(F.when(is_written & is_known & ~is_other, "other mask"))
+        is_same = F.coalesce(F.col(f"now.{CHECKSUM}") == F.col(f"then.{CHECKSUM}"), F.lit(False))
+        kinds.append(F.when(is_written & is_known & ~is_other & ~is_same, "other mask"))
     return F.array(*kinds)
 
 

@@ -133,8 +133,8 @@ class TableReader:
             self._opening.result()
             target.check(await client.columns(target.table))
             self._select = await client.prepare(target.select)
-            if self._checksums is not None and CHECKSUM in await client.columns(target.kept):
-                self._select_kept = await client.prepare(target.select_kept)
+            if self._checksums is not None:
+                await self._look_for_kept()
             if target.metadata:
                 target.check_metadata(await client.columns(target.metadata_table))
                 self._select_metadata = await client.prepare(target.select_metadata)
@@ -181,7 +181,19 @@ class TableReader:
         found = self._target.image(one, await self._row(self._select, one, at_quorum=self._is_weak))
         if _checksum(found) == wanted:
             return found
+        try:
+            is_kept = self._select_kept is None and await self._look_for_kept()
+        except self._client.error as error:
+            raise await self._client.explained(error, self.wanted(one), self._target.consistency) from error
+        if is_kept:  # a run has begun to keep bytes since this reader connected
+            return await self._image(one, position)
         raise self._target.changed(one, _checksum(found), wanted=wanted, row=await self._recorded(one))
+
+    async def _look_for_kept(self) -> bool:
+        """Find out how kept bytes are read; returns whether a run has kept any."""
+        has_kept = CHECKSUM in await self._client.columns(self._target.kept)
+        self._select_kept = await self._client.prepare(self._target.select_kept) if has_kept else None
+        return has_kept
 
     async def _recorded(self, one: bytes) -> tuple[Any, ...] | None:
         """What the metadata has of an image with other bytes, `Target.select_recorded`; None if it cannot be read."""
@@ -205,7 +217,7 @@ class TableReader:
                 # Ask a quorum before a row counts as missing or deleted: the replicas that were asked may have missed
                 # its write.
                 at_quorum = True
-                row = await self._client.row(select, one, at_quorum=True)
+                row = await self._client.row(select, one, *more, at_quorum=True)
         except self._client.error as error:
             level = "LOCAL_QUORUM" if at_quorum else self._target.consistency
             raise await self._client.explained(error, self.wanted(one), level) from error

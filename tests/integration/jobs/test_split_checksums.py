@@ -1,6 +1,7 @@
 """A split names bytes: what it was made of is what a training or a shard gets, or an error that names the image."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 from unittest.mock import patch
 from uuid import UUID
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -15,11 +17,13 @@ import loader
 from etl.cassandra.control import Control
 from etl.deleting import deletion
 from etl.deleting.plan import DeletePlan
-from etl.errors import OutputExistsError, TableError
-from etl.ingest.plan import IngestPlan
+from etl.errors import EtlError, OutputExistsError, TableError
+from etl.ingest.plan import IngestPlan, Tolerance
 from etl.shards.output import ShardOutput
 from etl.shards.plan import ShardPlan
 from etl.splits.plan import SplitPlan
+from etl.verify.split_changes import changes_of
+from formats import open_split
 from formats.checksums import checksum
 from imagestrata.devstack.servers.cassandra import Cassandra
 from jobs import ingest, shard, split
@@ -30,7 +34,9 @@ from tests.support.shard_checks import checked
 from tests.support.shard_jobs import said, twenty_pictures
 from tests.support.trees import PlanOf, picture, plan_maker, plant, tree
 
+Opened = Callable[..., loader.CassandraSource]
 Delivered = Callable[..., dict[UUID, tuple[bytes, ...]]]
+CLIENTS = ("acsylla", "cassandra-driver")
 
 
 def split_plan(plan: IngestPlan, out: Path, **options: Any) -> SplitPlan:
@@ -38,27 +44,40 @@ def split_plan(plan: IngestPlan, out: Path, **options: Any) -> SplitPlan:
     return SplitPlan(out=str(out), **{"ratios": (Fraction(1),), **tables, **options})
 
 
-@pytest.fixture
-def delivered(cassandra: Cassandra) -> Delivered:
-    """A function that reads a split with each client, which deliver the same: images, and masks if there are any, by
-    id, or one error.
-    """
+def read(source: loader.CassandraSource, epoch: int = 0) -> dict[UUID, tuple[bytes, ...]]:
+    """The images, and masks if there are any, by id."""
+    batches = list(source.epoch(epoch))
+    ids = [UUID(bytes=one.tobytes()) for batch in batches for one in batch.ids]
+    images = [data for batch in batches for data in batch.images]
+    masks = [data for batch in batches for data in batch.label_blobs or ()]
+    return dict(zip(ids, zip(images, *([masks] if masks else []), strict=True), strict=True))
 
-    def read(folder: Path, client: str, **options: Any) -> dict[UUID, tuple[bytes, ...]] | loader.LoaderError:
-        found = loader.open_split(folder, cache=folder.parent / "cache")
-        where: dict[str, Any] = {"hosts": cassandra.hosts, "port": cassandra.port, "client": client, "batch_size": 3}
-        with loader.CassandraSource(found, **{**where, **options}) as source:
-            try:
-                batches = list(source.epoch(0))
-            except loader.LoaderError as error:
-                return error
-        ids = [UUID(bytes=one.tobytes()) for batch in batches for one in batch.ids]
-        images = [data for batch in batches for data in batch.images]
-        masks = [data for batch in batches for data in batch.label_blobs or ()]
-        return dict(zip(ids, zip(images, *([masks] if masks else []), strict=True), strict=True))
+
+@pytest.fixture
+def opened(cassandra: Cassandra) -> Iterator[Opened]:
+    """A function that opens a source of a split with a client; it is closed after the test."""
+    with ExitStack() as stack:
+
+        def source(folder: Path, client: str, **options: Any) -> loader.CassandraSource:
+            found = loader.open_split(folder, cache=folder.parent / "cache")
+            where: dict[str, Any] = {"hosts": cassandra.hosts, "port": cassandra.port, "batch_size": 3}
+            return stack.enter_context(loader.CassandraSource(found, client=client, **{**where, **options}))
+
+        yield source
+
+
+@pytest.fixture
+def delivered(opened: Opened) -> Delivered:
+    """A function that reads a split with each client. Both deliver the same, or raise the same error."""
+
+    def tried(*where: Any, **options: Any) -> dict[UUID, tuple[bytes, ...]] | loader.LoaderError:
+        try:
+            return read(opened(*where, **options))
+        except loader.LoaderError as error:
+            return error
 
     def of_each(folder: Path, **options: Any) -> dict[UUID, tuple[bytes, ...]]:
-        one, other = (read(folder, client, **options) for client in ("acsylla", "cassandra-driver"))
+        one, other = (tried(folder, client, **options) for client in CLIENTS)
         if isinstance(one, loader.LoaderError):
             assert (type(other), str(other)) == (type(one), str(one))
             raise one
@@ -121,6 +140,12 @@ def test_replaced_and_damaged_images_are_named_and_taken_only_if_asked_for(
     with pytest.raises(loader.ChangedImageError, match=r"metadata still has the checksum .*stored bytes are damaged"):
         delivered(tmp_path / "again")
 
+    for file in (tmp_path / "again").rglob("*.parquet"):
+        rows = pq.read_table(file)
+        pq.write_table(rows.set_column(rows.column_names.index("xxhash64"), "xxhash64", [[1] * len(rows)]), file)
+    (found,) = changes_of(spark, open_split(str(tmp_path / "again"))).changes
+    assert (found.kind, found.detail.split(" of checksums ")[0]) == ("other files", "split 0: fingerprint")
+
 
 def test_shards_of_a_split_are_made_of_the_bytes_that_it_names(
     spark: SparkSession, control: Control, plan_of: PlanOf, tmp_path: Path
@@ -142,11 +167,14 @@ def test_shards_of_a_split_are_made_of_the_bytes_that_it_names(
     damaged, row = next(iter(stored(control, plan).items()))
     data = row[0][:-1] + bytes([row[0][-1] ^ 1])
     control.execute(f"UPDATE {plan.data_table} SET data = ? WHERE id = ?", (data, damaged))
-    report = shard.run(spark, plan=replace(later, split=str(tmp_path / "again")))
+    again = replace(later, split=str(tmp_path / "again"))
+    line = said(spark, again, EtlError)
+    assert "Wanted at most 0 of 12 files rejected. Found: 1. Reasons: 1 damaged; first " in line
+    assert "--max-errors allows" in line
+    report = shard.run(spark, plan=replace(again, tolerance=Tolerance(count=1)))
     assert (report.images, report.rejected_by_reason) == (11, {"damaged": 1})
     control.define(f"ALTER TABLE {plan.metadata_table} DROP xxhash64")  # the split still names the bytes
-    report = shard.run(spark, plan=replace(later, split=str(tmp_path / "again"), out=str(tmp_path / "lost")))
-    assert (report.images, report.rejected_by_reason) == (11, {"damaged": 1})
+    assert "1 damaged" in said(spark, replace(again, out=str(tmp_path / "lost")), EtlError)
 
 
 def test_resumed_shards_are_made_of_the_bytes_that_the_split_names_now(
@@ -174,13 +202,15 @@ def test_resumed_shards_are_made_of_the_bytes_that_the_split_names_now(
 
 
 def test_kept_bytes_are_read_for_splits_of_then_and_for_older_splits(
-    spark: SparkSession, control: Control, plan_of: PlanOf, delivered: Delivered, tmp_path: Path
+    spark: SparkSession, control: Control, plan_of: PlanOf, opened: Opened, delivered: Delivered, tmp_path: Path
 ) -> None:
     folder = tree(tmp_path / "tree", classes="ab", each=2)
     plan = replace(plan_of(folder), keep_replaced=True)
     ingest.run(spark, plan=plan)
     split.run(spark, plan=split_plan(plan, tmp_path / "split"))
     runs = [stored(control, plan)]
+    connected = [opened(tmp_path / "split", client) for client in CLIENTS]
+    assert [read(source) for source in connected] == [images_of(runs[0])] * 2
     for number in (1, 2):
         (folder / "train" / "a" / f"{number % 2}.png").write_bytes(picture(9999 + number, size=(7, 8)))
         (folder / "val" / "b" / "0.png").write_bytes(picture(8888 + number))
@@ -190,6 +220,8 @@ def test_kept_bytes_are_read_for_splits_of_then_and_for_older_splits(
         split.run(spark, plan=split_plan(plan, tmp_path / str(number), as_of=str(number)))
         assert delivered(tmp_path / str(number)) == images_of(rows)
     assert delivered(tmp_path / "split") == images_of(runs[0])
+    assert [read(source, epoch=1) for source in connected] == [images_of(runs[0])] * 2
+    assert delivered(tmp_path / "split", on_changed="accept") == images_of(runs[2])
     shards = ShardPlan(source=None, data_table=plan.data_table, metadata_table=plan.metadata_table, out="")
     for number, options in ((1, {"split": str(tmp_path / "1")}), (2, {"as_of": "2"})):
         out = tmp_path / f"shards-{number}"
@@ -222,6 +254,7 @@ def test_a_mask_belongs_to_the_bytes_that_a_split_names(
     now = stored(control, plan)
     (changed,) = [one for one in now if now[one] != before[one]]
     assert delivered(tmp_path / "split") == {one: row[:2] for one, row in before.items()}
+    assert changes_of(spark, open_split(str(tmp_path / "split"))).counts == {"other mask": 1}
     first, other = [one for one in now if one != changed][:2]
     control.execute(f"UPDATE {plan.data_table} SET label = ? WHERE id = ?", (now[other][1], first))
     with pytest.raises(loader.ChangedImageError, match=f"Wanted image {first} .*damaged"):

@@ -101,6 +101,9 @@ class OldReplica:
     def __init__(self) -> None:
         self.asked: list[bool] = []
 
+    async def columns(self, table: TableName) -> dict[str, tuple[str, str]]:
+        return {}  # no run has kept bytes
+
     async def prepare(self, select: str) -> str:
         return select
 
