@@ -58,7 +58,8 @@ def parser() -> command_line.Parser:
         help="the ids in a file: .txt or .csv with one on each line, or .parquet with a column id")  # fmt: skip
     add("--id", dest="ids", type=uuid.UUID, action="append", default=[], metavar="UUID", help="this id; repeatable")
     add("--source", metavar="NAME", help="all images of a source, as the metadata names it")
-    add("--ingest", metavar="ID", help="all images that an ingest wrote: its ingest id, or the number of its run")
+    add("--ingest", metavar="ID", help="all images that an ingest wrote, and no later one "
+        "wrote again: its ingest id, or the number of its run")  # fmt: skip
     add("--where", metavar="EXPRESSION", help="images for which this Spark SQL expression over the metadata and "
         "features is true")  # fmt: skip
     add("--forget-replaced", metavar="BEFORE", help="no images, but the bytes that ingest.py --keep-replaced has kept "
@@ -71,7 +72,7 @@ def parser() -> command_line.Parser:
         "replaced bytes, are deleted; required above 1%% of the table")  # fmt: skip
     add("--split", dest="splits", action="append", default=[], metavar="SPLIT",
         help="a split that must not lose images, besides those that are pinned; repeatable")  # fmt: skip
-    add("--force", action="store_true", help="delete images also if such a split has them")
+    add("--force", action="store_true", help="delete images, or replaced bytes, also if such a split needs them")
     add("--cache", dest="caches", action="append", default=[], metavar="FOLDER",
         help="remove all deleted images from this metadata cache of split.py, too; repeatable")  # fmt: skip
     options.add_column_options(add)
@@ -113,10 +114,10 @@ def _check(plan: DeletePlan | ForgetPlan) -> None:
 def _plan(args: argparse.Namespace) -> DeletePlan | ForgetPlan:
     tables, columns = options.tables_of(args), options.columns_of(args)
     if args.forget_replaced is not None:
-        ways = ("ids_file", "ids", "source", "ingest", "where", "reason", "splits", "caches", "force")
+        ways = ("ids_file", "ids", "source", "ingest", "where", "reason", "splits", "caches")
         if given := [name for name in ways if getattr(args, name)]:
             raise ValueError(f"Wanted --forget-replaced alone, because it deletes no images. Found: {given[0]}, too.")
-        return ForgetPlan(**tables, before=args.forget_replaced, count=args.count, columns=columns)
+        return ForgetPlan(**tables, before=args.forget_replaced, count=args.count, force=args.force, columns=columns)
     return options.plan_of(DeletePlan, args, **tables, ingest=_ingest(args.ingest), columns=columns)
 
 

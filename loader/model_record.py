@@ -93,5 +93,5 @@ def _images(split: Split) -> TrainedImages:
         rows=len(split),
         data_table=split.data_table,
         metadata_table=split.metadata_table,
-        checksums=split.checksums_fingerprint,
+        made=split.opened.manifest.created if kind == "split" else "",
     )

@@ -24,6 +24,14 @@ def image_id(dataset: str, or_split: bytes, path: bytes) -> uuid.UUID:
     return uuid.UUID(bytes=image_ids(dataset, or_split)(path))
 
 
+def ids_of_path(dataset: str, path: bytes) -> list[uuid.UUID]:
+    """The ids that an image can have whose path has its split folder in front, as in reports: nobody can tell how many
+    of its parts are that folder. The last one is the id without split folders.
+    """
+    cuts = [place for place, byte in enumerate(path) if byte == ord("/")]
+    return [image_id(dataset, *pair) for pair in (*((path[:cut], path[cut + 1 :]) for cut in cuts), (b"", path))]
+
+
 def image_ids(dataset: str, or_split: bytes) -> Callable[[bytes], bytes]:
     """Make `image_id` for many images of one split: a function from the raw bytes of a path to the 16 big-endian bytes
     of its id.

@@ -25,7 +25,7 @@ class TrainedImages:
     rows: int
     data_table: str = ""  # empty if the images are files
     metadata_table: str = ""  # empty if it is not known
-    checksums: Digest | None = None  # the fingerprint of the split's checksums, if it has any
+    made: str = ""  # when the split was made, ISO 8601, UTC; empty for other images, and in earlier records
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

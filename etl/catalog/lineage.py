@@ -27,7 +27,8 @@ from etl.tables.table_records import dataset_of, record_of
 from formats import FormatsError, open_split
 from formats.shards.lookup import find_in_shards
 from formats.stores.storage import Storage
-from schemas import SchemaError, TableName, image_id
+from schemas import SchemaError, TableName
+from schemas.identity import ids_of_path
 from schemas.shards import NAME as SHARD_MANIFEST
 from schemas.shards import ShardManifest
 
@@ -125,14 +126,14 @@ _Holders = dict[str, tuple[Node, int | None] | None]
 
 @dataclass(frozen=True, slots=True)
 class UsedImages:
-    """The images of a model: its use of them (``training``), the fingerprint of their split, and of its checksums,
-    where that split may be, at the address that the model recorded first, and when the record of the model was made,
-    or the shards that it read.
+    """The images of a model: its use of them (``training``), the fingerprint of their split, when that was made, where
+    it may be, at the address that the model recorded first, and when the record of the model was made, or the shards
+    that it read.
     """
 
     use: str
     fingerprint: str
-    checksums: str | None  # None if they are not known
+    made: str  # empty if it is not known
     addresses: tuple[str, ...]  # none if no split is known
     created: str  # ISO 8601, UTC
 
@@ -179,14 +180,14 @@ class Tracer:
 
     def _used(self, use: str, images: Mapping[str, Any], *, created: str) -> UsedImages:
         print_, places = images["fingerprint"], [images["address"]] if images["kind"] in ("split", "rows") else []
-        checksums = images.get("checksums")  # earlier versions recorded none; the records of shards have none
+        made = images.get("made", "")  # earlier versions did not record it; it is not known for shards
         for shards in self._of_kind(SHARD_SET):
             if print_ in shards.prints and shards.document["source_fingerprint"]:
                 print_, created = shards.document["source_fingerprint"], shards.document["created"]
                 places += [shards.document["split"]] if shards.document["split"] else []
                 break
         places += [made.address for made in self._of_kind(SPLIT) if print_ in made.prints]
-        return UsedImages(use, print_, checksums, tuple(dict.fromkeys(places)), created)
+        return UsedImages(use, print_, made, tuple(dict.fromkeys(places)), created)
 
     def of_image(self, image_id: uuid.UUID, *, metadata: TableName, id_column: str = "id") -> Lineage:
         """The lineage of an image: its run and source, and every registered split, shard set and model that holds it.
@@ -224,13 +225,25 @@ class Tracer:
         if there is no such table, and `UnreachableError`.
         """
         check_columns(self._control, metadata, columns=[id_column])
-        dataset, name = dataset_of(self._control, metadata), os.fsencode(path)
-        or_split, _, rest = name.partition(b"/")
-        for one in (image_id(dataset, or_split, rest), image_id(dataset, b"", name)):
+        for one in ids_of_path(dataset_of(self._control, metadata), os.fsencode(path)):
             query = f'SELECT "{id_column}" FROM {metadata.quoted} WHERE "{id_column}" = ?'
             if self._control.execute(query, (one,)) or self._history(metadata, one):
                 return one
         return None
+
+    def _source_of(self, images: Mapping[str, Any]) -> tuple[_Made, int] | None:
+        """The registered split or shard set of images that a model used, and the number of the split."""
+        created = images.get("made", "")  # earlier versions did not record it
+        return self._with(images["fingerprint"], SPLIT, SHARD_SET, address=images["address"], created=created)
+
+    def _is_other(self, made: _Made, images: Mapping[str, Any]) -> bool:
+        """Whether a split has the rows of images that a model used, but was made at another time than theirs, which is
+        registered too: other bytes may have these ids.
+        """
+        if made.kind != SPLIT or (known := self._source_of(images)) is None:
+            return False
+        created = images.get("made", "")
+        return bool(created) and known[0].document.get("created") == created != made.document.get("created")
 
     def _of_kind(self, kind: str) -> Iterator[_Made]:
         return (made for made in self._made if made.kind == kind)
@@ -241,11 +254,16 @@ class Tracer:
         self._forward(found, made)
         return found
 
-    def _with(self, fingerprint: str, *kinds: str, address: str | None) -> tuple[_Made, int] | None:
+    def _with(self, fingerprint: str, *kinds: str, address: str | None, created: str = "") -> tuple[_Made, int] | None:
         """The registered product that has this fingerprint, and the number of its split."""
         found = [made for kind in kinds for made in self._of_kind(kind) if fingerprint in made.prints]
-        # several splits may have the same rows: the one at the address comes first, if it is still there
-        known = min(found, key=lambda made: made.address != address, default=None)
+        # Several splits may have the same rows: the one that was made then comes first, and the one at the address, if
+        # it is still there.
+        known = min(
+            found,
+            key=lambda made: (bool(created) and made.document.get("created") != created, made.address != address),
+            default=None,
+        )
         if len(found) > 1 and known is not None and not _has_files(known):
             known = next(filter(_has_files, found), known)
         return None if known is None else (known, known.prints.index(fingerprint))
@@ -275,7 +293,7 @@ class Tracer:
                 _check_prints(open_split(made.address).fingerprints, made.prints)
 
     def _back_of_images(self, found: Lineage, model: _Made, *, use: str, images: Mapping[str, Any]) -> None:
-        known = self._with(images["fingerprint"], SPLIT, SHARD_SET, address=images["address"])
+        known = self._source_of(images)
         if known is not None:
             made, index = known
             found.link(made.node, model.node, f"{use}: split {index}" if made.kind == SPLIT else use)
@@ -322,7 +340,7 @@ class Tracer:
                     self._forward(found, shards)
         for model in self._of_kind(MODEL):
             for use, images in model.document["images"].items():
-                if images["fingerprint"] in made.prints:
+                if images["fingerprint"] in made.prints and not self._is_other(made, images):
                     text = f"{use}: split {made.prints.index(images['fingerprint'])}" if made.kind == SPLIT else use
                     found.link(made.node, model.node, text)
 
@@ -357,7 +375,7 @@ class Tracer:
             told = f"{images['kind']} {images['address']} of fingerprint {print_[:12]}"
             found.unknown.append(f"{model.node.key}: {use} used {told}, which cannot be searched")
         elif (holder := holders[print_]) is not None:
-            known = self._with(print_, SPLIT, SHARD_SET, address=images["address"])  # several may have these rows
+            known = self._source_of(images)  # several may have these rows
             found.link(holder[0] if known is None else known[0].node, model.node, use)
 
     def _runs(self, metadata: TableName) -> Iterator[tuple[RecordedRun, Node]]:

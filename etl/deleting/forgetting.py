@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from etl.cassandra.control import Control
 from etl.cassandra.deletions import delete_rows
 from etl.cassandra.tables import append_rows, uuid_bytes, uuid_text
+from etl.deleting.holders import check_pinned
 from etl.deleting.plan import ForgetPlan
 from etl.errors import EtlError, TableError
 from etl.frames import kept
@@ -72,7 +73,9 @@ class _Found:
 
 
 def run(spark: SparkSession, *, plan: ForgetPlan) -> ForgetReport:
-    """Delete replaced bytes. Raises `EtlError` if their number is not confirmed; nothing was deleted then."""
+    """Delete replaced bytes. Raises `EtlError` if their number is not confirmed, or a pinned split may name
+    them; nothing was deleted then.
+    """
     started = time.monotonic()
     with ExitStack() as stack:
         found = _survey(spark, plan=plan, stack=stack)
@@ -84,6 +87,8 @@ def run(spark: SparkSession, *, plan: ForgetPlan) -> ForgetReport:
                 f"Wanted --count {report.confirm}, to delete {report.copies:,} of {of} in {found.kept}. "
                 f"Found: {given}. Nothing was deleted."
             )
+        if not plan.force:
+            check_pinned(table.control, metadata=table.name, before=report.before)
         run = take_lone_run(table, kind="forget", dataset=table.dataset)
         log.info("this is %s", run)
         if table.history is not None and report.states:

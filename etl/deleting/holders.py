@@ -22,7 +22,7 @@ from etl.frames import from_pandas
 from etl.splits.taking_part import split_rows
 from formats import open_split
 from formats.errors import FormatsError
-from schemas import SchemaError
+from schemas import SchemaError, TableName
 
 OUTSIDE = {
     "the files of the source": "an ingest leaves them out, but they stay there",
@@ -141,6 +141,26 @@ def check_holders(holders: list[Holder], *, plan: DeletePlan) -> None:
         )
 
 
+def check_pinned(control: Control, *, metadata: TableName, before: int) -> None:
+    """Raise `ConflictError` if a pinned split of this table is of an earlier run than ``before``: it may name bytes of
+    states that had ended by then.
+    """
+    for entry in registry.entries(control, keyspace=metadata.keyspace, kind=registry.SPLIT):
+        document = json.loads(entry.document)
+        sequence = document.get("sequence")  # not known of splits of earlier versions
+        is_of_table = document.get("metadata_table") in (None, str(metadata))
+        if _is_pinned(entry) and is_of_table and (sequence is None or sequence < before):
+            raise ConflictError(
+                f"Wanted no pinned split of an earlier run than {before}. Found: {entry.name}, of run "
+                f"{'unknown' if sequence is None else sequence}, which may name these bytes. Nothing was deleted. "
+                "--force deletes them anyway; reading images that were replaced since then fails."
+            )
+
+
+def _is_pinned(entry: registry.Entry) -> bool:
+    return entry.tags.get(PINNED, "").lower() == "true"
+
+
 def _candidates(control: Control, *, plan: DeletePlan) -> Iterator[_Candidate]:
     """Registered splits, each address once, and those of the plan, which must be readable."""
     found: dict[str, _Candidate] = {}
@@ -150,7 +170,7 @@ def _candidates(control: Control, *, plan: DeletePlan) -> Iterator[_Candidate]:
             address = str(document["address"])
         except (ValueError, LookupError, TypeError):
             document, address = {}, entry.name
-        is_pinned = entry.tags.get(PINNED, "").lower() == "true"
+        is_pinned = _is_pinned(entry)
         prints = document.get("fingerprints") or document.get("fingerprint")
         if not isinstance(prints, list) or not all(isinstance(one, str) for one in prints):
             prints = []

@@ -17,6 +17,7 @@ class ForgetPlan:
     metadata_table: TableName
     before: str
     count: int | None = None  # confirms the number of copies
+    force: bool = False  # delete bytes that pinned splits may name
     columns: Columns = field(default_factory=Columns)
 
     def __post_init__(self) -> None:

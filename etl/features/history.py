@@ -56,8 +56,9 @@ def points_in_time(requests: DataFrame, /, *, views: Sequence[KnownValues]) -> D
 
 def values_of_bytes(values: DataFrame, /, *, fields: Sequence[str]) -> DataFrame:
     """The values of an image's bytes, a row for each ``id, sha256`` of ``values``: the newest fields, and the first
-    ``created_timestamp``, since which a value of these bytes is there.
+    ``created_timestamp`` of a row with a value, since which a value of these bytes is there.
     """
     newest = F.max_by(F.struct(*fields), "sequence").alias("newest")
-    first = F.min("created_timestamp").alias("created_timestamp")
+    is_value = F.coalesce(*(F.col(name).cast("string") for name in fields)).isNotNull()  # none if it has failed
+    first = F.min(F.when(is_value, F.col("created_timestamp"))).alias("created_timestamp")
     return values.groupBy("id", "sha256").agg(newest, first).select("id", "sha256", "created_timestamp", "newest.*")

@@ -236,7 +236,9 @@ def metadata_as_of(
     joined = rows.join(then, on=F.col(columns.id) == F.col(_ID), how="left")
     is_current = F.col("since") <= sequence
     is_known = F.col(_ID).isNotNull()
-    is_same = F.col("sha256").eqNullSafe(F.col(f"{_STATE}.sha256")) & F.lit(label_type != "blob")
+    is_same = F.col("sha256").eqNullSafe(F.col(f"{_STATE}.sha256"))
+    if label_type == "blob":  # the checksum is of the image and its mask
+        is_same &= F.col(CHECKSUM) == F.col(f"{_STATE}.{CHECKSUM}") if CHECKSUM in of_bytes else F.lit(False)
     if label_type == "multi":
         is_same = is_same & F.col("labels").eqNullSafe(F.col(f"{_STATE}.labels"))
     is_kept = F.col(f"{_STATE}.kept") if is_named else F.lit(False)

@@ -123,12 +123,6 @@ def _since(found: SplitChanges, kinds: Sequence[str]) -> Since:
     return Since(sum(found.counts.get(kind, 0) for kind in kinds), ids[:_SHOWN])
 
 
-def _has_bytes(split: OpenSplit, images: UsedImages) -> bool:
-    """Whether a split names the bytes that a model used, as far as is known."""
-    checksums = split.part(split.fingerprints.index(images.fingerprint)).checksums
-    return None in (images.checksums, checksums) or images.checksums == checksums
-
-
 def _split_of(images: UsedImages) -> tuple[OpenSplit | None, str]:
     """The split folder with the fingerprint of these images, wherever it is; or None, and why the others are not it."""
     reasons = []
@@ -143,10 +137,11 @@ def _split_of(images: UsedImages) -> tuple[OpenSplit | None, str]:
             continue
         if images.fingerprint not in split.fingerprints:
             reasons.append(f"{address} is another split now")
-        elif split.manifest.created > images.created:  # images may have been replaced in between, and labels corrected
+        # Images may have been replaced in between, and labels corrected.
+        elif split.manifest.created > images.created:
             reasons.append(f"{address} was made again at {split.manifest.created}, after the model")
-        elif not _has_bytes(split, images):  # it was made again while the model was trained
-            reasons.append(f"{address} was made again of other bytes")
+        elif images.made and split.manifest.created != images.made:
+            reasons.append(f"{address} was made at {split.manifest.created}, not at {images.made}")
         else:
             return split, ""
     found = f": {'; '.join(reasons)}" if reasons else ""

@@ -20,6 +20,7 @@ from etl.tables.metadata_table import MetadataTable
 from etl.tables.table_records import check_dataset, check_pair
 from etl.verify.comparison import FOREIGN, KINDS
 from etl.verify.expected import Expectation
+from etl.verify.kept_bytes import kept_problems
 from etl.verify.plan import VerifyPlan
 from etl.verify.problems import (
     blob_digests,
@@ -125,6 +126,12 @@ class Verification:
         self._examples = describe(firsts.collect()) if self._counts else {}
         for kind, lines in self._records.class_problems().items():
             self._counts[kind], self._examples[kind] = len(lines), lines[:EXAMPLES]
+        found = kept_problems(
+            self._table(), plan.data_table, check=plan.check, label_type=self._rules.label_type, page_rows=rows,
+            examples=EXAMPLES,
+        )  # fmt: skip
+        for kind, (count, lines) in found.items():
+            self._counts[kind], self._examples[kind] = count, lines
 
     def repair(self) -> None:
         """Repair the problems, if the plan says so."""

@@ -233,16 +233,23 @@ class Publication:
         if beside and self.storage.read_text(self._kind.manifests[0]) != manifest:
             self.storage.remove_files([*beside])  # they may have replaced those of the other run
 
-    def _clean_up(self, manifest: str, *, files: Collection[str]) -> None:
-        """Remove what the manifest does not name. Until it was replaced, readers needed what the old one names."""
+    def has_more(self, files: Collection[str]) -> bool:
+        """Whether the folder has others than these files: those of runs that were killed, or still write."""
+        return bool(self._stale or self._unnamed(files))
+
+    def _unnamed(self, files: Collection[str]) -> list[str]:
         storage, kind = self.storage, self._kind
-        unnamed = [
+        return [
             path
             for folder in filter(kind.folders, storage.names())
             for path in (f"{folder}/{file}" for file in storage.files(folder))
             if path not in files and kind.files(path)
         ]
-        if unnamed:
+
+    def _clean_up(self, manifest: str, *, files: Collection[str]) -> None:
+        """Remove what the manifest does not name. Until it was replaced, readers needed what the old one names."""
+        storage, kind = self.storage, self._kind
+        if unnamed := self._unnamed(files):
             others = [name for name in storage.names() if _ATTEMPT.fullmatch(name) and name != self._attempt]
             storage.remove_files([f"{name}/{_MOVES}" for name in others])
         if storage.read_text(kind.manifests[0]) != manifest:  # the run that published since removes it

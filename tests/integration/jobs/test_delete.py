@@ -104,10 +104,16 @@ def test_a_cache_that_an_earlier_deletion_did_not_name_loses_its_images_too(
     ingest_job.run(spark, plan=IngestPlan(source=SourcePlan(address=str(tree)), **tables))
     splitting.run(spark, plan=SplitPlan(**tables, out=str(tmp_path / "split"), ratios=(1,), metadata_out=cache))
     job.run(spark, plan=DeletePlan(**tables, where="path = '0/0.png'", reason="request 17", count=1))
+    old = next((tmp_path / "cache" / "rows").glob("*.parquet"))
+    data = old.read_bytes()
     report = job.run(
         spark, plan=DeletePlan(**tables, where="path = '0/2.png'", reason="request 18", count=1, caches=(cache,))
     )
     assert report.caches == {cache: 2}
+    old.write_bytes(data)  # as a kill just before it was removed leaves it
+    again = DeletePlan(**tables, ids=(image_id(keyspace, b"", b"0/2.png"),), reason="request 18", caches=(cache,))
+    assert job.run(spark, plan=again).caches == {cache: 0}
+    assert not old.exists()
     left = spark.read.parquet(f"{cache}/rows")
     assert {row.path for row in left.collect()} == {"0/4.png", "1/1.png", "1/3.png", "1/5.png"}
 
@@ -120,9 +126,13 @@ def test_images_that_a_run_has_pruned_are_deleted_too(
     ingest, image = IngestPlan(source=SourcePlan(address=str(tree)), **tables), image_id(keyspace, b"", b"0/0.png")
     ingest_job.run(spark, plan=ingest)
     (tree / "0" / "0.png").rename(tmp_path / "0.png")
-    ingest_job.run(spark, plan=replace(ingest, prune=True, prune_count=1))
+    pruning = ingest_job.run(spark, plan=replace(ingest, prune=True, prune_count=1))
+    rejected = f"INSERT INTO {keyspace}.quarantine (ingest_id, path, reason) VALUES ({pruning.ingest_id}, ?, 'damaged')"
+    for path in ("0/0.png", "0/2.png"):
+        control.execute(rejected, (path,))
     report = job.run(spark, plan=DeletePlan(**tables, ids=(image,), reason="request 17", count=1))
     assert (report.images, report.before) == (1, 0)
+    assert [row.path for row in control.execute(f"SELECT path FROM {keyspace}.quarantine")] == ["0/2.png"]
     (tmp_path / "0.png").rename(tree / "0" / "0.png")
     assert ingest_job.run(spark, plan=ingest).deleted == 1
     for run, images in (("1", None), ("2", 3), ("3", 3)):

@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import loader
+from etl.cassandra import registry
 from etl.cassandra.control import Control
 from etl.deleting import forgetting
 from etl.deleting.plan import DeletePlan, ForgetPlan
@@ -21,9 +22,13 @@ from etl.shards.plan import ShardPlan
 from etl.splits.plan import SplitPlan
 from etl.tables.runs import new_ingest_id
 from etl.tables.sequence import take_run
+from etl.verify.kept_bytes import KEPT_DAMAGED, KEPT_MISSING
+from etl.verify.plan import VerifyPlan
+from etl.verify.split_changes import changes_of
+from formats import open_split
 from formats.checksums import checksum
 from imagestrata.devstack.servers.cassandra import Cassandra
-from jobs import delete, ingest, shard, split
+from jobs import delete, ingest, shard, split, verify
 from schemas import image_id
 from tests.support.archives import mask
 from tests.support.features import featurize
@@ -133,6 +138,14 @@ def test_kept_bytes_of_earlier_runs_are_forgotten_also_after_a_kill(
     assert (found.copies, found.of, found.states, found.bytes, found.confirm) == (1, 3, 1, size, 1)
     with pytest.raises(EtlError, match=r"Wanted --count 1, to delete 1 of 3 copies in .* Found: no --count\. Nothing"):
         delete.forget(spark, plan=forget)
+    names_of(spark, plan, tmp_path / "pinned", as_of="1")
+    assert changes_of(spark, open_split(str(tmp_path / "pinned"))).counts == {}
+    keyspace = plan.metadata_table.keyspace
+    (pinned,) = registry.entries(control, keyspace=keyspace, kind=registry.SPLIT)
+    registry.describe(control, pinned, keyspace=keyspace, tags={"pinned": "true"})
+    with pytest.raises(ConflictError, match=r"Found: .*pinned, of run 1, which may name these bytes\. Nothing was"):
+        delete.forget(spark, plan=replace(forget, count=1))
+    registry.describe(control, pinned, keyspace=keyspace, tags={"pinned": ""})
     with monkeypatch.context() as patch, pytest.raises(TableError, match="killed"):
         patch.setattr(forgetting, "delete_rows", lambda *_, **__: (_ for _ in ()).throw(TableError("killed")))
         delete.forget(spark, plan=replace(forget, count=1))
@@ -141,6 +154,7 @@ def test_kept_bytes_of_earlier_runs_are_forgotten_also_after_a_kill(
     report = delete.forget(spark, plan=replace(forget, count=1))
     assert (report.copies, report.states, report.left) == (1, 0, 0)
     assert copies(control, plan) == named[1] - named[2]
+    assert changes_of(spark, open_split(str(tmp_path / "pinned"))).counts == {"other bytes": 1}
     assert set(names_of(spark, plan, out, as_of="2").items()) == named[1]
 
     # a task of a run that has not finished has copied bytes, and not replaced them yet
@@ -154,6 +168,25 @@ def test_kept_bytes_of_earlier_runs_are_forgotten_also_after_a_kill(
     report = delete.forget(spark, plan=replace(now, count=2))
     assert (report.copies, report.left) == (2, 1)
     assert copies(control, plan) == {(image, number)}
+
+
+def test_replaced_bytes_that_are_lost_or_damaged_are_found(
+    spark: SparkSession, control: Control, plan: IngestPlan
+) -> None:
+    for number in (1, 2, 3):
+        ingested(spark, replace(plan, keep_replaced=True), number)
+    of_tables = VerifyPlan(data_table=plan.data_table, metadata_table=plan.metadata_table)
+    assert verify.run(spark, plan=of_tables).problems == {}
+    lost, damaged, _ = sorted(copies(control, plan))
+    table, key = plan.tables.kept[0], "WHERE id = ? AND xxhash64 = ?"
+    control.execute(f"DELETE FROM {table} {key}", lost)
+    control.execute(f"UPDATE {table} SET data = 0x00 {key}", damaged)
+    found = verify.run(spark, plan=of_tables)
+    assert found.examples == {
+        KEPT_MISSING: [f"{lost[0]}, checksum {lost[1]}"],
+        KEPT_DAMAGED: [f"{damaged[0]}, checksum {damaged[1]}"],
+    }
+    assert verify.run(spark, plan=replace(of_tables, check="sizes")).problems == {KEPT_MISSING: 1}
 
 
 def test_a_deletion_removes_kept_bytes_and_what_an_earlier_state_says_of_them(
@@ -172,15 +205,6 @@ def test_a_deletion_removes_kept_bytes_and_what_an_earlier_state_says_of_them(
         names_of(spark, plan, tmp_path / "split", as_of="1")
 
 
-def delivered(cassandra: Cassandra, folder: Path, **options: Any) -> dict[UUID, bytes]:
-    """What the loader gives for a split."""
-    opened = loader.open_split(folder, cache=folder.parent / "cache")
-    with loader.CassandraSource(opened, hosts=cassandra.hosts, port=cassandra.port, batch_size=2, **options) as source:
-        batches = list(source.epoch(0))
-    ids = [UUID(bytes=one.tobytes()) for batch in batches for one in batch.ids]
-    return dict(zip(ids, (data for batch in batches for data in batch.images), strict=True))
-
-
 def packed(folder: Path, suffix: str = ".png") -> set[bytes]:
     """The images in shards."""
     found = set()
@@ -189,33 +213,6 @@ def packed(folder: Path, suffix: str = ".png") -> set[bytes]:
             members = [one for one in tar if one.name.endswith(suffix)]
             found |= {stream.read() for one in members if (stream := tar.extractfile(one)) is not None}
     return found
-
-
-@pytest.mark.parametrize("client", ["acsylla", "cassandra-driver"])
-def test_trainings_and_shards_get_the_bytes_of_then(
-    spark: SparkSession, cassandra: Cassandra, plan: IngestPlan, tmp_path: Path, client: str
-) -> None:
-    keeping, runs = replace(plan, keep_replaced=True), []
-    tables: dict[str, Any] = {"data_table": plan.data_table, "metadata_table": plan.metadata_table}
-    for number in (1, 2, 3):
-        runs.append(ingested(spark, keeping, number))
-        names_of(spark, plan, tmp_path / f"made-{number}")
-    for number, images in enumerate(runs, start=1):
-        again = tmp_path / f"as-of-{number}"
-        names_of(spark, plan, again, as_of=str(number))
-        for folder in (again, tmp_path / f"made-{number}"):  # a split that was made before needs no other one
-            assert delivered(cassandra, folder, client=client) == images
-        of_tables = ShardPlan(source=None, **tables, as_of=str(number), out=str(tmp_path / f"shards-{number}"))
-        assert shard.run(spark, plan=of_tables).images == 2
-        assert packed(tmp_path / f"shards-{number}") == {*images.values()}
-    of_split = ShardPlan(source=None, split=str(tmp_path / "made-1"), out=str(tmp_path / "shards"))
-    assert shard.run(spark, plan=of_split).images == 2
-    assert packed(tmp_path / "shards") == {*runs[0].values()}
-    assert delivered(cassandra, tmp_path / "made-1", client=client, on_changed="accept") == runs[2]
-    first = min(runs[0])
-    delete.run(spark, plan=DeletePlan(**tables, ids=(first,), reason="request 17", count=1))
-    left = delivered(cassandra, tmp_path / "made-1", client=client, on_missing="skip")
-    assert left == {one: data for one, data in runs[0].items() if one != first}
 
 
 def test_masks_of_then_belong_to_the_images_of_then(spark: SparkSession, cassandra: Cassandra, tmp_path: Path) -> None:

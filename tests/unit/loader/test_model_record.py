@@ -11,7 +11,7 @@ from tests.support.split_folders import image_ids, write_split_folder
 
 def test_a_record_names_the_images_and_the_checkpoint(tmp_path: Path) -> None:
     rows = [(image_ids(40), [0, 1] * 20), (image_ids(10, first=40), [1] * 10)]
-    write_split_folder(tmp_path / "split", rows, checksums=[range(40), range(40, 50)])
+    write_split_folder(tmp_path / "split", rows)
     train, val = (loader.open_split(tmp_path / "split", index=index, cache=tmp_path / "cache") for index in (0, 1))
     checkpoint = tmp_path / "model.pt"
     with pytest.raises(loader.OptionError, match=r"No such file or directory: .*model\.pt\. Save it"):
@@ -23,12 +23,11 @@ def test_a_record_names_the_images_and_the_checkpoint(tmp_path: Path) -> None:
         loader.record_model(checkpoint, training=source.split, validation=val, arch="mine")
     record = ModelRecord.from_json(Path(f"{checkpoint}{SUFFIX}").read_text(encoding="utf-8"), place="")
     assert (record.arch, record.seed, record.classes) == ("mine", None, train.num_classes)
-    prints = {use: (one.fingerprint, one.checksums, one.index, one.rows) for use, one in record.images.items()}
+    prints = {use: (one.fingerprint, one.made, one.index, one.rows) for use, one in record.images.items()}
     assert prints == {
-        "training": (train.fingerprint, train.checksums_fingerprint, 0, 40),
-        "validation": (val.fingerprint, val.checksums_fingerprint, 1, 10),
+        "training": (train.fingerprint, train.opened.manifest.created, 0, 40),
+        "validation": (val.fingerprint, val.opened.manifest.created, 1, 10),
     }
-    assert None not in (train.checksums_fingerprint, val.checksums_fingerprint)
     with pytest.raises(loader.OptionError, match=r"Wanted the images of training\. Found: none"):
         loader.record_model(checkpoint, training=[])
     loader.record_model(checkpoint, training=[train, val])

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas import Columns, IdentifierError, TableName, image_id
-from schemas.identity import VECTORS
+from schemas.identity import VECTORS, ids_of_path
 from schemas.tables import (
     Replication,
     create_data,
@@ -23,6 +23,12 @@ from schemas.tables import (
 @pytest.mark.parametrize(("dataset", "or_split", "path", "wanted"), VECTORS)
 def test_ids_match_the_test_vectors(dataset: str, or_split: bytes, path: bytes, wanted: str) -> None:
     assert str(image_id(dataset, or_split, path)) == wanted
+    assert uuid.UUID(wanted) in ids_of_path(dataset, or_split + b"/" + path if or_split else path)
+
+
+def test_an_image_is_found_by_its_path_however_long_its_split_folder_is() -> None:
+    wanted = [(b"outer", b"train/0.png"), (b"outer/train", b"0.png"), (b"", b"outer/train/0.png")]
+    assert ids_of_path("d", b"outer/train/0.png") == [image_id("d", *one) for one in wanted]
 
 
 def test_ids_are_version_5_uuids_of_unambiguous_parts() -> None:

@@ -66,7 +66,8 @@ def test_each_request_gets_what_was_known_then(
 
 def test_values_of_bytes_are_the_newest_and_there_since_the_first(spark: SparkSession) -> None:
     rows = [(b"a", run, time_of(created), digest, score)
-            for run, created, digest, score in ((1, 2, b"x", 10), (3, 4, b"y", 20), (5, 6, b"x", 30))]  # fmt: skip
+            for run, created, digest, score in
+            ((0, 1, b"x", None), (1, 2, b"x", 10), (3, 4, b"y", 20), (5, 6, b"x", 30))]  # fmt: skip
     kinds = "id BINARY, sequence BIGINT, created_timestamp TIMESTAMP, sha256 BINARY, score INT"
     found = rows_of(spark, rows, kinds).transform(values_of_bytes, fields=["score"]).orderBy("sha256")
     shown = found.select("sha256", "score", F.unix_micros("created_timestamp").alias("at")).collect()
@@ -136,8 +137,11 @@ def test_metadata_as_of_a_run_are_the_images_after_that_run(
 
 
 def test_masks_and_arrays_of_then_are_gone_once_they_are_written_again(spark: SparkSession) -> None:
+    """Masks have no hash, but checksums are also of them."""
     rows = rows_of(
-        spark, [("a", 2, [1], b"x"), ("b", 2, [2], b"x")], "id STRING, since BIGINT, labels ARRAY<INT>, sha256 BINARY"
+        spark,
+        [("a", 2, [1], b"x", 7), ("b", 2, [2], b"x", 8), ("c", 2, [2], b"x", None)],
+        "id STRING, since BIGINT, labels ARRAY<INT>, sha256 BINARY, xxhash64 BIGINT",
     ).selectExpr("*", "CAST(NULL AS INT) AS label")
     then = "id STRING, until BIGINT, since BIGINT, label INT, labels ARRAY<INT>, sha256 BINARY, kind STRING"
     then += ", xxhash64 BIGINT, kept BOOLEAN"
@@ -145,13 +149,18 @@ def test_masks_and_arrays_of_then_are_gone_once_they_are_written_again(spark: Sp
     states = rows_of(
         spark,
         [
-            (*one, b"x", "replaced", None, None)
-            for one in (("a", 2, 1, None, [1]), ("b", 2, 1, None, [9]), ("b", 3, 1, None, [9]))
+            (one, until, 1, None, labels, b"x", "replaced", checksum, None)
+            for one, until, labels, checksum in (("a", 2, [1], 7), ("b", 2, [9], 9), ("b", 3, [9], 9), ("c", 2, [2], 7))
         ],
         then,
     ).transform(states_at, sequence=1)
-    for label_type, wanted in (("multi", [EARLIER, REPLACED]), ("blob", [REPLACED, REPLACED])):
-        found = rows.transform(
+    no_checksums = rows.drop("xxhash64")
+    for label_type, current, wanted in (
+        ("multi", rows, [EARLIER, REPLACED, EARLIER]),
+        ("blob", rows, [EARLIER, REPLACED, REPLACED]),
+        ("blob", no_checksums, [REPLACED, REPLACED, REPLACED]),
+    ):
+        found = current.transform(
             metadata_as_of, states=states, sequence=1, columns=Columns(), label_type=label_type
         ).orderBy("id")
         assert [row[THEN] for row in found.collect()] == wanted

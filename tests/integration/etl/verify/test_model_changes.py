@@ -11,7 +11,8 @@ import loader
 from etl.cassandra import registry
 from etl.cassandra.control import Control
 from etl.cassandra.registry import SPLIT
-from etl.catalog.lineage import UsedImages
+from etl.catalog.lineage import Tracer, UsedImages
+from etl.catalog.products import model_at, product_at, register_product
 from etl.splits.plan import SplitPlan
 from etl.verify import model_changes
 from etl.verify.model_changes import ModelImages
@@ -30,8 +31,12 @@ def test_a_split_that_was_made_again_later_does_not_tell_what_has_changed(
     ingest.run(spark, plan=plan)
     split.run(spark, plan=of_split)
     opened = loader.open_split(address, cache=tmp_path / "cache")
-    images = UsedImages("training", opened.fingerprint, opened.checksums_fingerprint, (address,), created())
+    images = UsedImages("training", opened.fingerprint, opened.opened.manifest.created, (address,), created())
     used = ModelImages("model", [images])
+    checkpoint = tmp_path / "model.pt"
+    checkpoint.write_bytes(b"weights")
+    loader.record_model(checkpoint, training=opened)
+    model = register_product(control, model_at(str(checkpoint)))
     (folder / "train" / "a" / "0.png").write_bytes(picture(9999))
     ingest.run(spark, plan=replace(plan, overwrite=True))
     (found,) = model_changes.run(spark, plan=used).uses
@@ -45,4 +50,11 @@ def test_a_split_that_was_made_again_later_does_not_tell_what_has_changed(
     during = ModelImages("model", [replace(images, created=created())])  # the record was written after that
     told = model_changes.run(spark, plan=during)
     assert told.uses == []
-    assert f"{address} was made again of other bytes" in told.not_known[0]
+    assert f"{address} was made at " in told.not_known[0]
+
+    tracer = Tracer(control, keyspace=plan.data_table.keyspace)
+    traced = tracer.of_model(model_at(str(checkpoint)).fingerprint[0], name="model.pt")
+    assert {edge.source for edge in traced.edges if edge.target == f"model {model.title}"} == {f"split {address}@v1"}
+    now = product_at(address)
+    assert now is not None
+    assert f"model {model.title}" not in tracer.of_product(now).nodes
