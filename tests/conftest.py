@@ -42,7 +42,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 SPARK = ("tests/integration/etl/", "tests/integration/jobs/")
 """Tests of the Spark session. A run has at most two sessions."""
-SECOND_SESSION = "tests/integration/jobs/test_ingest_"
+SECOND_SESSION = "tests/integration/jobs/test_ingest_records"
 """Tests of the Spark session from here on, by name, use the second one: they take as long as those before."""
 JOURNEYS = "tests/e2e/tables/"
 """Journeys of several jobs over tables: they share one session."""

@@ -131,6 +131,7 @@ def registered_views(
 
 def register_view(control: Control, view: FeatureView, *, keyspace: str, kind: str = FEATURE_VIEW) -> None:
     """Register a view unless it is registered. Raises `ConflictError` if another one has this name and version."""
+    check_view_name(control, view.name, keyspace=keyspace, kind=kind)
     entry = Entry(kind=kind, name=view.name, version=view.version, document=view.to_json())
     there = _view(register(control, entry, keyspace=keyspace), keyspace=keyspace)
     if there != view:
@@ -139,6 +140,20 @@ def register_view(control: Control, view: FeatureView, *, keyspace: str, kind: s
             "Another run registered it in the meantime, or another version of imagestrata did. Run "
             "this again, or use another name."
         )
+
+
+def check_view_name(control: Control, name: str, *, keyspace: str, kind: str = FEATURE_VIEW) -> None:
+    """Raise `ConflictError` if a label view has the name of a feature view, or the other way round: whoever reads a
+    view says its name alone.
+    """
+    is_of_features = kind == FEATURE_VIEW
+    for entry in everything(control, keyspace=keyspace):
+        is_view = entry.kind == FEATURE_VIEW or entry.kind.startswith(LABEL_VIEW)
+        if is_view and entry.name == name and (entry.kind == FEATURE_VIEW) != is_of_features:
+            raise ConflictError(
+                f"Wanted {name} as the name of a {FEATURE_VIEW if is_of_features else LABEL_VIEW}. Found: a "
+                f"{entry.kind} of this name in {keyspace}. Use another name."
+            )
 
 
 def _view(entry: Entry, *, keyspace: str) -> FeatureView:

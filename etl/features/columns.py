@@ -50,6 +50,7 @@ def find_fields(
     """
     wanted = {one.name: one.version for one in pinned}
     found: dict[str, Fields] = {}
+    without_values: dict[str, Fields] = {}  # their images may all be gone, or a run has just begun
     for view in registered_views(control, keyspace=metadata.keyspace):  # the newest first
         fields = tuple(name for name in view.fields if name in names or view.name in wanted)
         if view.name in found or wanted.get(view.name) not in (None, view.version):
@@ -64,7 +65,9 @@ def find_fields(
                 view, fields, table, inputs=tuple(one for one in inputs if one.view.title in view.uses)
             )
         elif control.columns(table) is not None:
-            found[view.name] = Fields(view, fields, table)
+            has_values = any(control.execute(f"SELECT id FROM {table.quoted} LIMIT 1"))
+            (found if has_values else without_values).setdefault(view.name, Fields(view, fields, table))
+    found = {**without_values, **found}
     if missing := [one for one in pinned if one.name not in found]:
         raise TableError(
             f"Wanted values of {missing[0]} for the images of {metadata}. Found: none. "

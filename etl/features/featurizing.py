@@ -32,7 +32,7 @@ from etl.secrets import secrets_on_executors
 from etl.tables.metadata_table import MetadataTable, full_path
 from etl.tables.runs import new_ingest_id
 from etl.tables.sequence import create_sequence, in_session, take_run
-from etl.tables.table_records import check_pair
+from etl.tables.table_records import check_pair, check_values_table
 from etl.workers import map_batches
 from etl.writing.publication import Publication
 from schemas import TableName
@@ -116,9 +116,13 @@ def _find_views(table: MetadataTable, *, plan: FeaturizePlan) -> _Views:
     found: list[FeatureView] = []
     for requests in (stored, *([one] for one in on_demand)):  # these may use views that this run creates
         views = [find_view(table, one, probe=partial(_probe, table, plan=plan)) for one in requests]
-        for view in views if plan.vector_index else ():
-            check_vector(view)
-        check_names(table, views)
+        for view in views:
+            if plan.vector_index:
+                check_vector(view)
+            if not view.is_on_demand:
+                check_values_table(table.control, table.name, view.table_of(table.name))
+            registry.check_view_name(table.control, view.name, keyspace=table.name.keyspace)
+        check_names(table, views, known=registry.registered_views(table.control, keyspace=table.name.keyspace))
         create_views(table, views)
         found += views
     sources = [request.source or view.source for view, request in zip(found, [*stored, *on_demand], strict=True)]
@@ -151,17 +155,24 @@ def _fill(table: MetadataTable, views: _Views, *, plan: FeaturizePlan) -> _Compu
     return _Computed(size["images"], order, {row["view"]: (row["computed"], row["failed"]) for row in rows})
 
 
-def check_names(table: MetadataTable, views: Sequence[FeatureView]) -> None:
-    """Raise `ConflictError` if a column of the metadata table, or of tables of values, has the name of a field."""
+def check_names(table: MetadataTable, views: Sequence[FeatureView], *, known: Sequence[FeatureView]) -> None:
+    """Raise `ConflictError` if a column of the metadata table, or of tables of values, or a field of another view,
+    ``known`` or not, has the name of a field.
+    """
     of_values = defined_columns(create_feature_values(table.name, {"value": "int"})).keys() - {"value"}
     # Also of columns that this table gets when a later ingest writes to it.
     defined = defined_columns(create_metadata(table.name, table.columns, label_type="multi"))
     of_images = {"id", "label", *defined, *table.fields}
-    places = {str(table.name): of_images, "every table of values": of_values}
+    places = {
+        f"a column of {table.name}": of_images,
+        "a column of every table of values": of_values,
+        "a column of every split": {"split", "position"},
+    }
     for view in views:
-        for place, taken in places.items():
+        others = {f"a field of {one.title}": one.fields.keys() for one in [*known, *views] if one.name != view.name}
+        for place, taken in {**places, **others}.items():
             if same := sorted(taken & view.fields.keys()):
-                raise ConflictError(f"Wanted another name than {same[0]}, which is a column of {place}.")
+                raise ConflictError(f"Wanted another name than {same[0]}, which is {place}.")
 
 
 def create_views(table: MetadataTable, views: Sequence[FeatureView]) -> None:

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from etl.cassandra.control import Control
+from etl.cassandra.registry import check_view_name, label_views_of
 from etl.cassandra.tables import read_table, uuid_bytes, uuid_text
 from etl.columns import column, ours
 from etl.errors import TableError
@@ -33,13 +34,14 @@ _KEY = ours("key")
 
 def current_values(table: MetadataTable, view: FeatureView) -> DataFrame:
     """The values that the images of a table have now: ``id`` (16 bytes), the columns of `TIMES` and the fields, a row
-    for each image whose value was computed from the bytes that it has now. Fields are null if they could not be
-    computed.
+    for each image whose value was computed from the bytes that it has now; without those that an interrupted deletion
+    left. Fields are null if they could not be computed.
     """
     values = read_table(table.spark, view.table_of(table.name), columns=["id", *TIMES, "sha256", *view.fields])
     values = values.transform(newest_of_images).withColumn("id", uuid_bytes("id"))
     image, now = ours("image"), ours("sha256")
-    images = table.rows(["sha256"]).withColumnsRenamed({"id": image, "sha256": now})
+    images, _ = table.without_half_deleted(table.rows(["sha256"]))
+    images = images.withColumnsRenamed({"id": image, "sha256": now})
     is_same = F.col("id") == F.col(image)
     if "sha256" in table.fields:
         is_same &= F.col("sha256").eqNullSafe(F.col(now))
@@ -94,6 +96,10 @@ def online_features(
 
 def _stored_fields(control: Control, metadata: TableName, views: Sequence[ViewName]) -> list[Fields]:
     found = find_fields(control, metadata, names=(), pinned=views)
+    view_of: dict[str, str] = {}
+    for title, name in ((one.view.title, name) for one in found for name in one.view.fields):
+        if (other := view_of.setdefault(name, title)) != title:  # of an earlier version
+            raise TableError(f"Wanted each field once. Found: {name} of {other} and of {title}. Read them separately.")
     if later := [one.view for one in found if one.view.is_on_demand]:
         raise TableError(
             f"Wanted features with stored values. Found: {later[0].title}, which is computed when it is read, from "
@@ -114,6 +120,7 @@ def historical_features(
     metadata: TableName,
     views: Sequence[str],
     known: Literal["bytes", "computed"] = "bytes",
+    columns: Columns | None = None,
 ) -> DataFrame:
     """Add to each request the values of the bytes that the image had then. Feast: ``get_historical_features``.
 
@@ -129,14 +136,15 @@ def historical_features(
             ingested with; null if they were deleted with the image.
         known: ``bytes`` for values of the bytes of then, whenever they were computed; ``computed`` for those that were
             computed by then, so that the result is what a model could have used at that time. This needs ``at``.
+        columns: The names of the metadata table's columns.
 
     Returns:
         The requests, each once, in any order, with the fields of all views. A value is null if none was computed from
         the bytes that the image had then, or the image did not exist.
 
     Raises:
-        TableError: A view has no values for this table or is computed when it is read, or a column of the requests
-            is missing, has another type or the name of a field.
+        TableError: A view has no values for this table or is computed when it is read, a column of the requests is
+            missing, has another type or the name of a field, or ``columns`` do not name the labels.
     """
     if isinstance(requests, pd.DataFrame):
         requests = _of_pandas(spark, requests)
@@ -144,8 +152,10 @@ def historical_features(
     with Control.from_spark(spark) as control:
         wanted_views, _ = with_services(control, list(map(parse_feature, views)), keyspace=metadata.keyspace)
         of_labels = [view for view in wanted_views if label_views(control, metadata, name=view.name)]
+        for view in of_labels:  # an earlier version took the name of a feature view
+            check_view_name(control, view.name, keyspace=metadata.keyspace, kind=label_views_of(metadata))
         stored = _stored_fields(control, metadata, [view for view in wanted_views if view not in of_labels])
-        table = MetadataTable.open(spark, control, metadata)
+        table = MetadataTable.open(spark, control, metadata, columns=columns or Columns())
         states = [KnownValues(states_in_time(table).withColumnsRenamed(_STATE), list(_STATE.values()))]
         values_of = {view.name: label_values(table, view) for view in of_labels}
         labels = [KnownValues(values, versions.names) for values, versions in values_of.values()]
@@ -168,8 +178,7 @@ def historical_features(
         is_forgotten = versions.forgotten.isNotNull() & (state["since"] < versions.forgotten)
         ingested = F.when(~is_forgotten, state["label"])  # unknown is what was deleted with an image
         shown[name] = F.coalesce(versions.correction(now=now)["label"], ingested).alias(name)
-    columns = [*kinds, *names]
-    return found.select(*(shown.get(name, column(name)) for name in columns))
+    return found.select(*(shown.get(name, column(name)) for name in (*kinds, *names)))
 
 
 def _of_pandas(spark: SparkSession, requests: pd.DataFrame) -> DataFrame:

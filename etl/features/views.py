@@ -23,9 +23,9 @@ from etl.features.computing import builtin
 from etl.features.computing.functions import digest_of, is_unchanged, load, modules_unknown
 from etl.features.computing.models import digest_of_model
 from etl.features.plan import FeatureRequest
-from etl.tables.metadata_table import MetadataTable
+from etl.tables.metadata_table import OF_THE_INGEST, MetadataTable
 from schemas.feature_sources import Builtin, FeatureSource, Onnx, Python, Sql, typed
-from schemas.features import FeatureView, spark_type
+from schemas.features import FeatureView, ViewName, spark_type
 
 log = logging.getLogger("imagestrata.featurize")
 
@@ -55,6 +55,7 @@ def find_view(table: MetadataTable, request: FeatureRequest, *, probe: Probe) ->
         return _builtin(request)
     known = registered_views(table.control, keyspace=table.name.keyspace, name=name)
     newest = known[0].version if known else 0
+    following = max(newest, _newest_ever(table, name)) + 1
     current = next((view for view in known if view.version == (version or newest)), None)
     if current is None and source is None:
         views = registered_views(table.control, keyspace=table.name.keyspace)
@@ -64,16 +65,23 @@ def find_view(table: MetadataTable, request: FeatureRequest, *, probe: Probe) ->
             f"Found: {request.view}. Define a new one: {name}=MODULE:FUNCTION, onnx:FILE or sql:EXPRESSION"
         )
     if current is not None:
-        _check_same(current, source=source or current.source, newest=newest)
+        _check_same(current, source=source or current.source, following=following)
         return current
-    if version not in (None, newest + 1):
-        raise ConflictError(f"Wanted {name}@v{newest + 1}, the next version. Found: {request.view}")
+    if version not in (None, following):
+        raise ConflictError(f"Wanted {name}@v{following}, the next version. Found: {request.view}")
     if isinstance(source, Sql):
-        return _on_demand(table, name, source, version=newest + 1)
+        return _on_demand(table, name, source, version=following)
     assert source is not None
     own, digest = _absolute(source), digest_of_source(source)
-    draft = FeatureView(name=name, version=newest + 1, fields={name: "blob"}, source=own, digest=digest)
+    draft = FeatureView(name=name, version=following, fields={name: "blob"}, source=own, digest=digest)
     return replace(draft, fields=probe(draft))
+
+
+def _newest_ever(table: MetadataTable, name: str) -> int:
+    """The newest version of a view that a run has computed, also one that was removed: its run may still write."""
+    titles = (title for run in table.runs if run.kind == "features" for title in run.source.split(","))
+    views = (ViewName.parse(title) for title in titles if title.startswith(f"{name}@"))
+    return max((view.version or 0 for view in views), default=0)
 
 
 def digest_of_source(source: FeatureSource) -> str:
@@ -96,10 +104,10 @@ def _builtin(request: FeatureRequest) -> FeatureView:
     return view
 
 
-def _check_same(view: FeatureView, *, source: FeatureSource, newest: int) -> None:
+def _check_same(view: FeatureView, *, source: FeatureSource, following: int) -> None:
     """Raise `ConflictError` unless a registered view has this source, unchanged."""
     source = _absolute(source)
-    new = f"{view.name}@v{newest + 1}={typed(source)}"
+    new = f"{view.name}@v{following}={typed(source)}"
     is_same_source = _is_same(view.source, source)
     if is_same_source and _is_unchanged(view, source, new=new):
         return
@@ -150,13 +158,15 @@ def _on_demand(table: MetadataTable, name: str, source: Sql, *, version: int) ->
         except ValueError as error:
             raise FunctionError(str(error)) from None
         names = names_in(expression)
-    of_table = sorted(names & table.fields.keys() - {table.columns.id, table.columns.label})
+    # A value belongs to the bytes of an image, so it must not change when the same image is ingested again.
+    of_table = sorted(names & table.fields.keys() - {table.columns.id, table.columns.label, *OF_THE_INGEST})
     inputs = find_fields(table.control, table.name, names=names - set(of_table))
     fields = {field: one.view.fields[field] for one in inputs for field in one.names if not one.view.is_on_demand}
     if missing := sorted(names - set(of_table) - fields.keys()) or ([] if names else ["no name of a column"]):
         raise FunctionError(
-            f"Wanted columns of {table.name} other than ids and labels, or fields of stored views, in {expression!r} "
-            f"for {name}. Found: {', '.join(missing)}. Compute a view first: --features NAME"
+            f"Wanted columns of {table.name} other than ids, labels and {', '.join(OF_THE_INGEST)}, or fields of "
+            f"stored views, in {expression!r} for {name}. Found: {', '.join(missing)}. "
+            "Compute a view first: --features NAME"
         )
     given = read_table(spark, table.name, columns=of_table).schema if of_table else StructType()
     types = {one.name: one.dataType.simpleString() for one in given}

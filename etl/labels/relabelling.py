@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from etl.cassandra import registry
 from etl.cassandra.control import Control, check_columns
-from etl.cassandra.registry import register_view
+from etl.cassandra.registry import check_view_name, register_view
 from etl.cassandra.tables import append_rows, uuid_bytes, uuid_text
 from etl.columns import ours
 from etl.errors import ConflictError, SourceError
@@ -28,11 +28,12 @@ from etl.labels.versions import REPLACED, LabelVersions, label_views, next_versi
 from etl.secrets import driver_storage, secrets_on_executors
 from etl.sources.labels.files import opened, read_labels
 from etl.sources.labels.matching import label_by_file, unmatched_labels
+from etl.sources.labels.values import bare
 from etl.tables.class_numbers import class_names, take_numbers
 from etl.tables.metadata_table import MetadataTable
 from etl.tables.runs import new_ingest_id
 from etl.tables.sequence import Run, create_sequence, finish_run, take_run
-from etl.tables.table_records import check_pair
+from etl.tables.table_records import check_pair, check_values_table
 from etl.workers import map_batches
 from formats.sizes import counted
 from schemas import Columns, TableName
@@ -92,6 +93,8 @@ def run(spark: SparkSession, *, plan: RelabelPlan) -> RelabelReport:
         opened = MetadataTable.open(spark, control, table, columns=plan.columns)
         if opened.record is not None and opened.record.label_type != "int":
             raise ConflictError(f"Wanted images of one class each in {table}. Found: {opened.record.content}.")
+        check_values_table(control, table, table.derived(f"_{plan.view}"))
+        check_view_name(control, plan.view, keyspace=table.keyspace, kind=registry.label_views_of(table))
         views = label_views(control, table, name=plan.view)
         known = opened_versions(opened, views) if views else None
         digest = digest_of_labels(spark, plan)
@@ -271,8 +274,8 @@ def _numbered(
     table: MetadataTable, labelled: DataFrame, *, deleted: int, plan: RelabelPlan
 ) -> tuple[DataFrame, list[str]]:
     """Add the ``number`` of each ``or_label``; also the names of new classes. Raises `SourceError`, `ConflictError`."""
-    names = [row["or_label"] for row in labelled.select("or_label").distinct().collect()]
-    if not names:
+    texts = [row["or_label"] for row in labelled.select("or_label").distinct().collect()]
+    if not texts:
         found = "labels of deleted images only" if deleted else "an empty table"
         raise SourceError(f"Wanted labels of images in {plan.labels}. Found: {found}.")
     control, keyspace, dataset = table.control, table.name.keyspace, table.dataset
@@ -282,14 +285,18 @@ def _numbered(
             f"Wanted a dataset whose classes have numbers by name, in {keyspace}.classes. Found: no classes of "
             f"{dataset!r}. Labels of --class-names number, and of tables of other tools, cannot be changed."
         )
-    new = sorted(set(names) - known.keys())
+    # As in an ingest; a class of an earlier version may have blanks around its name.
+    meant = {text: text if text in known else bare(text) for text in texts}
+    if "" in meant.values():
+        raise SourceError(f"Wanted a label for each path in {plan.labels}. Found: blanks alone. Leave such rows out.")
+    new = sorted({*meant.values()} - known.keys())
     if new and not plan.new_classes:
         raise SourceError(
             f"Wanted classes of dataset {dataset!r} in {plan.labels}. Found: {_listed(new)}. The classes are "
             f"{_listed(sorted(known))}. Set --new-classes if these are meant."
         )
-    numbers = take_numbers(control, keyspace=keyspace, dataset=dataset, names=names)
-    columns = {"or_label": names, "number": [numbers[name] for name in names]}
+    numbers = take_numbers(control, keyspace=keyspace, dataset=dataset, names=sorted({*meant.values()}))
+    columns = {"or_label": [*meant], "number": [numbers[name] for name in meant.values()]}
     classes = F.broadcast(small_table(table.spark, columns, "or_label STRING, number INT"))
     return labelled.join(classes, on="or_label", how="inner"), new
 

@@ -36,7 +36,7 @@ from etl.splits.plan import LABELS, SplitPlan
 from etl.splits.positions import added_up, fingerprint_sums
 from etl.tables.class_numbers import class_names
 from etl.tables.earlier import THEN, EarlierMetadata
-from etl.tables.metadata_table import MetadataTable
+from etl.tables.metadata_table import OF_THE_INGEST, MetadataTable
 from etl.tables.runs import expiring, unfinished
 from etl.writing.publication import Kind, Publication
 from formats import checksums
@@ -58,7 +58,6 @@ _SIMPLE = re.compile(
 CHECKSUM = ours("checksum")  # the column with the checksums of images, if the table has those of this data table
 EXPIRES = ours("expires")  # the column with the time at which an image expires, if images of the table do
 _EXPIRY = ("ingested_at", "ingest_id")
-_OF_THE_INGEST = (*_EXPIRY, "since")  # they differ between ingests of the same images
 # The fields that `Metadata` has in common with the manifests of caches and splits.
 _IN_MANIFESTS = (
     *("columns", "label_type", "class_names", "features", "label_view", "labels_of_replaced"),
@@ -261,7 +260,7 @@ class _Tables:
         """The columns of the table that are copied, besides id and label. Raises `TableError` for missing ones."""
         found, names = self.table.fields, self.table.columns
         others = [name for name, kind in found.items() if _SIMPLE.fullmatch(kind) or (name == LABELS and "int" in kind)]
-        left_out = {*ID_AND_LABEL, names.id, names.label, *_OF_THE_INGEST, *self.fields}
+        left_out = {*ID_AND_LABEL, names.id, names.label, *OF_THE_INGEST, *self.fields}
         others = [name for name in others if name not in left_out and '"' not in name]  # the connector cannot read "
         check_theirs(others, place=self.table.name)
         if missing := [name for name in plan.named_columns if name not in (*ID_AND_LABEL, *others, *self.fields)]:

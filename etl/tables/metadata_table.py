@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from etl.cassandra.control import Control
 from etl.cassandra.tables import read_table, uuid_bytes
 from etl.columns import column, ours
+from etl.errors import TableError
 from etl.frames import small_table
 from etl.tables.runs import STARTED, RecordedRun, recorded_runs, sequences_by_ingest
 from etl.tables.states import is_deleted, kept_bytes, last_removals
@@ -47,6 +48,8 @@ _KINDS = {
 # A killed run stays unfinished forever, also once its deletion was completed. For so many images, it is faster to look
 # for their rows than to read the whole table each time.
 _LOOKED_UP = 100_000
+OF_THE_INGEST = ("ingest_id", "ingested_at", "since")
+"""The columns that differ between ingests of the same images."""
 STATE = ("label", "labels", "or_label", "or_split", "path", "bytes", "sha256", "source", "ingest_id", "since")
 """The columns of a row that say what an image is."""
 
@@ -78,8 +81,17 @@ class MetadataTable:
     def open(
         cls, spark: SparkSession, control: Control, name: TableName, *, columns: Columns | None = None
     ) -> "MetadataTable":
-        """Look a table up. Raises `UnreachableError`."""
-        history = history_in(control, name)
+        """Look a table up. Raises `UnreachableError`, and `TableError` if ``columns`` do not have its labels: without
+        them, it would look like a table without labels.
+        """
+        record, history = record_of(control, name), history_in(control, name)
+        if columns is not None and record is not None and record.label_type != "none":
+            in_data = control.columns(record.data_table)
+            if in_data is not None and columns.label not in in_data:
+                raise TableError(
+                    f"Wanted the column {columns.label} with labels in {record.data_table}. Found: "
+                    f"{', '.join(in_data)}. Name it with --label-col."
+                )
         return cls(
             spark=spark,
             control=control,
@@ -89,7 +101,7 @@ class MetadataTable:
             runs=tuple(recorded_runs(control, name)),
             history=history,
             of_history=frozenset((control.columns(history) if history else None) or ()),
-            record=record_of(control, name),
+            record=record,
         )
 
     @property

@@ -6,15 +6,17 @@ transaction: if two ingests start at the same time and do not fit together, one 
 
 import uuid
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from shlex import quote
 from typing import Any
 
 from etl.cassandra.control import Control
+from etl.cassandra.registry import label_views_of, registered_views
 from etl.cassandra.transactions import TransactionRetries
 from etl.errors import ConflictError
-from schemas import TableName
-from schemas.tables import ClassNames, LabelType
+from schemas import IdentifierError, TableName
+from schemas.tables import ClassNames, LabelType, history_of
 
 _WORDS = {"name": "classes by name", "number": "classes by number", None: "classes"}
 
@@ -149,6 +151,27 @@ def check_pair(control: Control, *, data_table: TableName, metadata_table: Table
             raise ConflictError(
                 f"Wanted a data table and its metadata table. Found: {data_table} and {metadata_table}, but "
                 f"{record.data_table} belongs to {record.metadata_table}. Name both of them."
+            )
+
+
+def check_values_table(control: Control, metadata: TableName, values: TableName) -> None:
+    """Raise `ConflictError` if the table for the values of a view is one of another metadata table: a view
+    ``val_label`` of ``metadata`` and a view ``label`` of ``metadata_val`` would share theirs.
+    """
+    keyspace = metadata.keyspace
+    of_features = registered_views(control, keyspace=keyspace)
+    for record in read_records(control, keyspace=keyspace):
+        other = record.metadata_table
+        if other == metadata:
+            continue
+        views = [*of_features, *registered_views(control, keyspace=keyspace, kind=label_views_of(other))]
+        taken = {other, record.data_table}
+        with suppress(IdentifierError):  # too long a name: there is no such table
+            taken |= {history_of(other), *(view.table_of(other) for view in views)}
+        if values in taken:
+            raise ConflictError(
+                f"Wanted another name of the view: its values for {metadata} would be in {values}. Found: a table of "
+                f"{other} with this name."
             )
 
 

@@ -209,6 +209,8 @@ def fields_of(name: str, value: Any, *, returns: str | None = None) -> dict[str,
         if not value or not all(isinstance(key, str) for key in value):
             raise ValueMismatchError(f"Wanted a dict of values by name. Found: {_shown(value)}")
         named = {key if key.startswith(f"{name}_") else f"{name}_{key}": one for key, one in value.items()}
+        if len(named) < len(value):
+            raise ValueMismatchError(f"Wanted each field once, {name}_ before it or not. Found: {_shown(value)}")
     else:
         named = {name: value}
     return {field: _stored_as(returns, one, field) for field, one in named.items()}
@@ -277,8 +279,8 @@ def row_of(view: FeatureView, value: Any) -> list[Any]:
     names = list(view.fields)
     if isinstance(value, Mapping):
         given = {key if key in view.fields else f"{view.name}_{key}": one for key, one in value.items()}
-        if given.keys() != view.fields.keys():
-            raise ValueMismatchError(f"Wanted the fields {', '.join(names)}. Found: {', '.join(given) or 'none'}")
+        if given.keys() != view.fields.keys() or len(given) < len(value):
+            raise ValueMismatchError(f"Wanted the fields {', '.join(names)}. Found: {', '.join(value) or 'none'}")
         return [_stored(view.fields[name], given[name], name) for name in names]
     if names != [view.name]:
         raise ValueMismatchError(f"Wanted a dict with the fields {', '.join(names)}. Found: {_shown(value)}")

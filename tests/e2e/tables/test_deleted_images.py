@@ -176,6 +176,8 @@ def test_splits_and_shards_leave_out_what_an_interrupted_run_has_recorded(
     assert half.rows == [8]
     packed = sharding.run(spark, plan=ShardPlan(**people.tables, out=str(people.place / "shards")))
     assert (packed.images, told in packed.remarks) == (8, True)
+    stored = featurize(spark, people.keyspace, "brightness", offline=str(people.place / "offline")).stored
+    assert [*stored.values()] == [8]
     tracer = Tracer(people.control, keyspace=people.keyspace)
     lineage = tracer.of_image(min(left), metadata=people.tables["metadata_table"])
     assert "which deletes this image, was interrupted: it is still there" in str(lineage.unknown)

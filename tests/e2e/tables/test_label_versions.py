@@ -84,7 +84,7 @@ def test_versions_change_some_labels_and_splits_choose_one(
     told = "run 3 (labels of {}) has not finished: it was killed, or can still add labels of that time"
     assert told.format(tmp_path / "killed.csv") in splitting.run(spark, plan=as_of).warnings
     second = relabel(
-        spark, tables, tmp_path / "second.csv", "path,label\ndog/3.png,bird\ncat/1.png,cat\n", new_classes=True
+        spark, tables, tmp_path / "second.csv", "path,label\ndog/3.png,bird\ncat/1.png, cat \n", new_classes=True
     )
     assert (second.view, second.images, second.changed, second.new_classes) == ("label@v2", 2, 2, ["bird"])
 

@@ -8,13 +8,16 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
+from etl.cassandra import registry
 from etl.cassandra.control import Control
 from etl.cassandra.registry import registered_views
 from etl.errors import ConflictError, FunctionError
 from etl.features.computing.builtin import phash
 from etl.features.computing.pictures import Picture
 from etl.features.report import ViewCounts
-from schemas import image_id
+from schemas import TableName, image_id
+from schemas.feature_sources import Labels
+from schemas.features import FeatureView
 from tests.support import feature_functions
 from tests.support.features import FUNCTIONS, digest_of_earlier_versions, featurize, ingest
 from tests.support.pictures import texture
@@ -141,6 +144,29 @@ def test_a_view_keeps_its_function(
         featurize(spark, tables, "mine")
 
 
+def test_the_version_of_a_view_that_was_removed_is_not_used_again(
+    spark: SparkSession, control: Control, tables: str
+) -> None:
+    """The run that computed it may still write."""
+    featurize(spark, tables, f"mine={FUNCTIONS}:redness")
+    (view,) = registry.entries(control, keyspace=tables, kind=registry.FEATURE_VIEW, name="mine")
+    registry.remove(control, view, keyspace=tables)
+    with pytest.raises(ConflictError, match=r"Wanted mine@v2, the next version\. Found: mine@v1"):
+        featurize(spark, tables, f"mine@v1={FUNCTIONS}:about")
+    featurize(spark, tables, f"mine={FUNCTIONS}:about")
+    assert titles(control, tables, "mine") == ["mine@v2"]
+
+
+def test_a_feature_view_and_a_label_view_have_two_names(spark: SparkSession, control: Control, tables: str) -> None:
+    of_labels = FeatureView(name="mine", version=1, fields={"mine": "int"}, source=Labels("x.csv"), digest="0" * 64)
+    registry.create(control, keyspace=tables)
+    registry.register_view(
+        control, of_labels, keyspace=tables, kind=registry.label_views_of(TableName(tables, "metadata"))
+    )
+    with pytest.raises(ConflictError, match=r"Wanted mine as the name of a feature view\. Found: a label view of meta"):
+        featurize(spark, tables, f"mine={FUNCTIONS}:redness")
+
+
 def test_functions_that_do_not_exist_are_refused(spark: SparkSession, control: Control, tables: str) -> None:
     for features, message in (
         ("nothing", r"Wanted a feature view that is built in \(size, .* Found: nothing\. Define a new one: nothing="),
@@ -149,6 +175,7 @@ def test_functions_that_do_not_exist_are_refused(spark: SparkSession, control: C
         ("lost=no_such_module:f", r"No module named 'no_such_module'.*--py-files"),
         (f"lost={FUNCTIONS}:nothing", "no such name"),
         (f"error={FUNCTIONS}:redness", "Wanted another name than error, which is a column of every table of values"),
+        ("lost=sql:since + 1", r"other than ids, labels and ingest_id, ingested_at, since, .* Found: since\."),
         (f"lost={FUNCTIONS}:unclear", r"list\[numpy\.ndarray\]\. Found: no annotation"),
     ):
         with pytest.raises((FunctionError, ConflictError), match=message):

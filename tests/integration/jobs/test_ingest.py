@@ -25,6 +25,7 @@ from etl.ingest.plan import IngestPlan, Tolerance
 from etl.ingest.report import IngestReport
 from etl.ingest.writing.image_writer import write_images
 from etl.tables.class_numbers import class_names
+from etl.tables.metadata_table import MetadataTable
 from etl.tables.runs import new_ingest_id
 from jobs import ingest as job
 from jobs import shard
@@ -300,6 +301,8 @@ def test_images_from_another_source_are_refused_without_overwrite(
     first = plan_of(tree(tmp_path / "first", each=2), columns=columns)
     job.run(spark, plan=first)
     assert control.columns(first.tables.data) == {"patch_id": "uuid", "Klass": "int", "pixels": "blob"}
+    with pytest.raises(TableError, match=r"Wanted the column label with labels in .*Klass.* Name it with --label-col"):
+        MetadataTable.open(spark, control, first.tables.metadata, columns=Columns(id="patch_id"))
     before = tables_of(control, first)
     plant(tree(tmp_path / "other", classes="bcd", each=2), {"train/b/bad": b""})
     other = plan_of(tmp_path / "other", columns=columns)

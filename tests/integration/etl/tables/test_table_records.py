@@ -3,7 +3,7 @@
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from threading import Barrier
 from typing import Any
@@ -12,6 +12,7 @@ import cassandra.cluster
 import pytest
 from cassandra import ConsistencyLevel
 
+from etl.cassandra import registry
 from etl.cassandra.cluster import Cluster
 from etl.cassandra.control import Control
 from etl.errors import ConflictError, EtlError, TableError
@@ -20,9 +21,11 @@ from etl.ingest.plan import Tables
 from etl.tables.class_numbers import class_names, take_numbers
 from etl.tables.runs import new_ingest_id, recorded_runs
 from etl.tables.sequence import SPAN, Run, latest_write, take_run
-from etl.tables.table_records import TableRecord, check_pair, claim_tables, read_records
+from etl.tables.table_records import TableRecord, check_pair, check_values_table, claim_tables, read_records
 from imagestrata.devstack.servers.cassandra import Cassandra
 from schemas import Columns, TableName
+from schemas.feature_sources import Labels
+from schemas.features import FeatureView
 from schemas.tables import Replication, create_keyspace, create_metadata, create_shared
 from tests.support.services import fresh_name
 
@@ -62,6 +65,15 @@ def test_a_record_holds_until_its_table_is_dropped(cluster: Cluster) -> None:
         check_pair(control, data_table=RECORD.data_table, metadata_table=RECORD.metadata_table)
         with pytest.raises(ConflictError, match=r"belongs to \w+\.m\w+\. Name both"):
             check_pair(control, data_table=RECORD.data_table, metadata_table=other.metadata_table)
+        view = FeatureView(
+            name="label", version=1, fields={"label": "int"}, source=Labels("x.csv"), digest="0" * 64, sequence=1
+        )
+        registry.create(control, keyspace=KEYSPACE)
+        kind = registry.label_views_of(other.metadata_table)
+        registry.register_view(control, view, keyspace=KEYSPACE, kind=kind)
+        for name, is_taken in (("m2_label", True), ("m2_history", True), ("metadata_label", False)):
+            with pytest.raises(ConflictError, match="another name of the view") if is_taken else nullcontext():
+                check_values_table(control, RECORD.metadata_table, TableName(KEYSPACE, name))
         with pytest.raises(ConflictError, match="one numbering"):
             claim_tables(control, replace(other, numbering="number"))
         for record in (RECORD, other):

@@ -179,7 +179,9 @@ def test_two_images_agree_on_a_type_that_has_the_values_of_both(one: str, other:
     assert agreed_fields({"x": one}, {"y": one}) is None
 
 
-@pytest.mark.parametrize("found", [np.zeros((2, 2)), [], ["a", "b"], object(), {}, {1: 2}, [[1], [1, 2]]])
+@pytest.mark.parametrize(
+    "found", [np.zeros((2, 2)), [], ["a", "b"], object(), {}, {1: 2}, {"a": 1, "x_a": 2}, [[1], [1, 2]]]
+)
 def test_other_values_have_no_type(found: Any) -> None:
     with pytest.raises(ValueMismatchError, match="Wanted"):
         fields_of("x", found)
@@ -205,6 +207,8 @@ def test_other_values_have_no_type(found: Any) -> None:
 def test_values_of_another_type_are_refused(kind: str, found: Any) -> None:
     with pytest.raises(ValueMismatchError, match=r"Wanted .* Found:"):
         row_of(view({"x": kind}), found)
+    with pytest.raises(ValueMismatchError, match=r"Wanted the fields x_a\. Found: a, x_a"):
+        row_of(view({"x_a": "int"}), {"a": 1, "x_a": 2})
 
 
 @given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1, max_size=64))

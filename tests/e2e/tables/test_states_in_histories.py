@@ -233,6 +233,7 @@ def sequential(number: int) -> list[Operation]:
 RANDOM = 130
 
 
+@pytest.mark.slow
 def test_tables_are_as_those_of_the_machine(
     spark: SparkSession, control: Control, keyspace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
