@@ -7,7 +7,7 @@ that split. What can no longer be read is reported as not known.
 import json
 import os
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -233,17 +233,23 @@ class Tracer:
 
     def _source_of(self, images: Mapping[str, Any]) -> tuple[_Made, int] | None:
         """The registered split or shard set of images that a model used, and the number of the split."""
-        created = images.get("made", "")  # earlier versions did not record it
-        return self._with(images["fingerprint"], SPLIT, SHARD_SET, address=images["address"], created=created)
+        when = images.get("made", "")  # earlier versions did not record it
+        return self._with(
+            images["fingerprint"],
+            *(SPLIT, SHARD_SET),
+            address=images["address"],
+            fits=lambda made: not when or made.document.get("created") in (None, when),
+        )
 
-    def _is_other(self, made: _Made, images: Mapping[str, Any]) -> bool:
-        """Whether a split has the rows of images that a model used, but was made at another time than theirs, which is
-        registered too: other bytes may have these ids.
-        """
-        if made.kind != SPLIT or (known := self._source_of(images)) is None:
-            return False
-        created = images.get("made", "")
-        return bool(created) and known[0].document.get("created") == created != made.document.get("created")
+    def _split_of(self, shards: _Made) -> tuple[_Made, int] | None:
+        """The registered split that shards were made from, and its number."""
+        document = shards.document
+        return self._with(
+            document["source_fingerprint"],
+            SPLIT,
+            address=document["split"],
+            fits=lambda made: (made.document.get("created") or "") <= document["created"],
+        )
 
     def _of_kind(self, kind: str) -> Iterator[_Made]:
         return (made for made in self._made if made.kind == kind)
@@ -254,16 +260,18 @@ class Tracer:
         self._forward(found, made)
         return found
 
-    def _with(self, fingerprint: str, *kinds: str, address: str | None, created: str = "") -> tuple[_Made, int] | None:
+    def _with(
+        self,
+        fingerprint: str,
+        *kinds: str,
+        address: str | None,
+        fits: Callable[[_Made], bool] = lambda made: True,
+    ) -> tuple[_Made, int] | None:
         """The registered product that has this fingerprint, and the number of its split."""
         found = [made for kind in kinds for made in self._of_kind(kind) if fingerprint in made.prints]
-        # Several splits may have the same rows: the one that was made then comes first, and the one at the address, if
+        # Several splits may have the same rows: the one that fits the time comes first, and the one at the address, if
         # it is still there.
-        known = min(
-            found,
-            key=lambda made: (bool(created) and made.document.get("created") != created, made.address != address),
-            default=None,
-        )
+        known = min(found, key=lambda made: (not fits(made), made.address != address), default=None)
         if len(found) > 1 and known is not None and not _has_files(known):
             known = next(filter(_has_files, found), known)
         return None if known is None else (known, known.prints.index(fingerprint))
@@ -274,10 +282,7 @@ class Tracer:
             for use, images in made.document["images"].items():
                 self._back_of_images(found, made, use=use, images=images)
             return
-        of_split = None
-        if made.kind == SHARD_SET:
-            address = made.document["split"]
-            of_split = self._with(made.document["source_fingerprint"], SPLIT, address=address)
+        of_split = self._split_of(made) if made.kind == SHARD_SET else None
         if of_split is not None:
             found.link(of_split[0].node, made.node, f"split {of_split[1]}")
             self._back(found, of_split[0])
@@ -335,12 +340,13 @@ class Tracer:
         """Add what was made from a split or a shard set."""
         if made.kind == SPLIT:
             for shards in self._of_kind(SHARD_SET):
-                if (print_ := shards.document["source_fingerprint"]) in made.prints:
+                print_ = shards.document["source_fingerprint"]
+                if print_ in made.prints and not _is_other_version(made, self._split_of(shards)):
                     found.link(made.node, shards.node, f"split {made.prints.index(print_)}")
                     self._forward(found, shards)
         for model in self._of_kind(MODEL):
             for use, images in model.document["images"].items():
-                if images["fingerprint"] in made.prints and not self._is_other(made, images):
+                if images["fingerprint"] in made.prints and not _is_other_version(made, self._source_of(images)):
                     text = f"{use}: split {made.prints.index(images['fingerprint'])}" if made.kind == SPLIT else use
                     found.link(made.node, model.node, text)
 
@@ -414,6 +420,11 @@ def _noting(found: Lineage, about: str) -> Iterator[None]:
         found.unknown.append(f"{about}: its files are not there ({error})")
     except (FormatsError, SchemaError, TableError, OSError) as error:
         found.unknown.append(f"{about}: {error}")
+
+
+def _is_other_version(made: _Made, known: tuple[_Made, int] | None) -> bool:
+    """Whether a product is another version of the one that was used: a split that was made again has the same rows."""
+    return known is not None and known[0].address == made.address and known[0].title != made.title
 
 
 def _has_files(made: _Made) -> bool:

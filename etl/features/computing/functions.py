@@ -138,11 +138,12 @@ def _files_of(source: Python) -> dict[str, bytes]:
 
 def _digest_of_module(source: Python) -> str:
     """The digest that earlier versions registered."""
+    decoder = _decoder_of(source)  # imports the module
     try:
         text = inspect.getsource(sys.modules[source.module])
     except (OSError, TypeError) as error:
         raise FunctionError(f"Wanted the source text of {source.module}. Found: {one_line(error)}") from None
-    return hashlib.sha256((text + _decoder_of(source)).encode()).hexdigest()
+    return hashlib.sha256((text + decoder).encode()).hexdigest()
 
 
 def _decoder_of(source: Python) -> str:

@@ -148,23 +148,23 @@ def test_the_version_of_a_view_that_was_removed_is_not_used_again(
     spark: SparkSession, control: Control, tables: str
 ) -> None:
     """The run that computed it may still write."""
-    featurize(spark, tables, f"mine={FUNCTIONS}:redness")
-    (view,) = registry.entries(control, keyspace=tables, kind=registry.FEATURE_VIEW, name="mine")
+    featurize(spark, tables, f"gone={FUNCTIONS}:redness")
+    (view,) = registry.entries(control, keyspace=tables, kind=registry.FEATURE_VIEW, name="gone")
     registry.remove(control, view, keyspace=tables)
-    with pytest.raises(ConflictError, match=r"Wanted mine@v2, the next version\. Found: mine@v1"):
-        featurize(spark, tables, f"mine@v1={FUNCTIONS}:about")
-    featurize(spark, tables, f"mine={FUNCTIONS}:about")
-    assert titles(control, tables, "mine") == ["mine@v2"]
+    with pytest.raises(ConflictError, match=r"Wanted gone@v2, the next version\. Found: gone@v1"):
+        featurize(spark, tables, f"gone@v1={FUNCTIONS}:about")
+    featurize(spark, tables, f"gone={FUNCTIONS}:about")
+    assert titles(control, tables, "gone") == ["gone@v2"]
 
 
 def test_a_feature_view_and_a_label_view_have_two_names(spark: SparkSession, control: Control, tables: str) -> None:
-    of_labels = FeatureView(name="mine", version=1, fields={"mine": "int"}, source=Labels("x.csv"), digest="0" * 64)
+    of_labels = FeatureView(name="both", version=1, fields={"both": "int"}, source=Labels("x.csv"), digest="0" * 64)
     registry.create(control, keyspace=tables)
     registry.register_view(
         control, of_labels, keyspace=tables, kind=registry.label_views_of(TableName(tables, "metadata"))
     )
-    with pytest.raises(ConflictError, match=r"Wanted mine as the name of a feature view\. Found: a label view of meta"):
-        featurize(spark, tables, f"mine={FUNCTIONS}:redness")
+    with pytest.raises(ConflictError, match=r"Wanted both as the name of a feature view\. Found: a label view of meta"):
+        featurize(spark, tables, f"both={FUNCTIONS}:redness")
 
 
 def test_functions_that_do_not_exist_are_refused(spark: SparkSession, control: Control, tables: str) -> None:

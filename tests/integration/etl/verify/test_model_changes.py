@@ -3,7 +3,7 @@
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pyspark.sql import SparkSession
 
@@ -12,12 +12,13 @@ from etl.cassandra import registry
 from etl.cassandra.control import Control
 from etl.cassandra.registry import SPLIT
 from etl.catalog.lineage import Tracer, UsedImages
-from etl.catalog.products import model_at, product_at, register_product
+from etl.catalog.products import Product, model_at, product_at, register_product
+from etl.shards.plan import ShardPlan
 from etl.splits.plan import SplitPlan
 from etl.verify import model_changes
 from etl.verify.model_changes import ModelImages
 from formats.origin import created
-from jobs import ingest, split
+from jobs import ingest, shard, split
 from tests.support.trees import PlanOf, picture, tree
 
 
@@ -37,6 +38,8 @@ def test_a_split_that_was_made_again_later_does_not_tell_what_has_changed(
     checkpoint.write_bytes(b"weights")
     loader.record_model(checkpoint, training=opened)
     model = register_product(control, model_at(str(checkpoint)))
+    shards = str(tmp_path / "shards")
+    shard.run(spark, plan=ShardPlan(source=None, split=address, out=shards))
     (folder / "train" / "a" / "0.png").write_bytes(picture(9999))
     ingest.run(spark, plan=replace(plan, overwrite=True))
     (found,) = model_changes.run(spark, plan=used).uses
@@ -54,7 +57,7 @@ def test_a_split_that_was_made_again_later_does_not_tell_what_has_changed(
 
     tracer = Tracer(control, keyspace=plan.data_table.keyspace)
     traced = tracer.of_model(model_at(str(checkpoint)).fingerprint[0], name="model.pt")
-    assert {edge.source for edge in traced.edges if edge.target == f"model {model.title}"} == {f"split {address}@v1"}
-    now = product_at(address)
-    assert now is not None
-    assert f"model {model.title}" not in tracer.of_product(now).nodes
+    traced.edges += tracer.of_product(cast(Product, product_at(shards))).edges
+    made = {f"model {model.title}", f"shard set {shards}@v1"}
+    assert {edge.source for edge in traced.edges if edge.target in made} == {f"split {address}@v1"}
+    assert not made & tracer.of_product(cast(Product, product_at(address))).nodes.keys()
