@@ -41,9 +41,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SPARK = ("tests/integration/etl/", "tests/integration/jobs/")
-"""Tests of the Spark session. A run has at most two sessions."""
-SECOND_SESSION = "tests/integration/jobs/test_ingest_records"
-"""Tests of the Spark session from here on, by name, use the second one: they take as long as those before."""
+"""Tests of a Spark session. They often wait for Cassandra, so a run has three sessions for two cores."""
+SESSIONS = ("tests/integration/jobs/test_featurize", "tests/integration/jobs/test_jobs")
+"""Tests from here on, by name, use the next session. Those of each session take about as long."""
 JOURNEYS = "tests/e2e/tables/"
 """Journeys of several jobs over tables: they share one session."""
 
@@ -66,7 +66,7 @@ def misplaced(nodeid: str, fixtures: Collection[str]) -> str:
     if services and nodeid.startswith("tests/unit/"):
         return f"{nodeid} uses {', '.join(services)}: move it to tests/integration. Unit tests have no services."
     if "spark" in services and not nodeid.startswith((*SPARK, "tests/e2e/")):
-        return f"{nodeid} uses spark: move it to {' or '.join(SPARK)}. Two processes run them, each with one session."
+        return f"{nodeid} uses spark: move it to {' or '.join(SPARK)}. Few processes run them, each with one session."
     return ""
 
 
@@ -95,7 +95,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> "LoadScop
                 return JOURNEYS
             if file.startswith(DOCS):
                 return f"checkout {1 + (nodeid.partition('[')[2] >= SECOND_CHECKOUT)}"
-            return f"session {1 + (file >= SECOND_SESSION)}" if file.startswith(SPARK) else file
+            return f"session {sum(file >= one for one in SESSIONS)}" if file.startswith(SPARK) else file
 
     config.option.loadscopereorder = False
     return ByFile(config, log)

@@ -115,6 +115,8 @@ class State:
         """The state as dictionaries, lists, texts and numbers."""
         found = asdict(self)
         share = found["share"] and {**found["share"], "late": list(found["share"]["late"])}
+        if self.checksums is None:  # as in earlier versions
+            del found["checksums"]
         return {"format": _FORMAT, **found, "pending": list(self.pending), "share": share}
 
     @classmethod

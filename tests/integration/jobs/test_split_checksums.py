@@ -143,8 +143,9 @@ def test_replaced_and_damaged_images_are_named_and_taken_only_if_asked_for(
     for file in (tmp_path / "again").rglob("*.parquet"):
         rows = pq.read_table(file)
         pq.write_table(rows.set_column(rows.column_names.index("xxhash64"), "xxhash64", [[1] * len(rows)]), file)
-    (found,) = changes_of(spark, open_split(str(tmp_path / "again"))).changes
-    assert (found.kind, found.detail.split(" of checksums ")[0]) == ("other files", "split 0: fingerprint")
+    found = changes_of(spark, open_split(str(tmp_path / "again")))
+    assert found.counts == {"other files": 1, "other bytes": 12}
+    assert found.changes[0].detail.startswith("split 0: fingerprint of checksums ")
 
 
 def test_shards_of_a_split_are_made_of_the_bytes_that_it_names(
