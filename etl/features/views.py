@@ -80,7 +80,8 @@ def find_view(table: MetadataTable, request: FeatureRequest, *, probe: Probe) ->
 def _newest_ever(table: MetadataTable, name: str) -> int:
     """The newest version of a view that a run has computed, also one that was removed: its run may still write."""
     titles = (title for run in table.runs if run.kind == "features" for title in run.source.split(","))
-    views = (ViewName.parse(title) for title in titles if title.startswith(f"{name}@"))
+    # A run that makes an index has a word after the title.
+    views = (ViewName.parse(title.partition(" ")[0]) for title in titles if title.startswith(f"{name}@"))
     return max((view.version or 0 for view in views), default=0)
 
 
