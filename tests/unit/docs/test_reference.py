@@ -79,7 +79,7 @@ def test_the_fields_of_a_manifest_are_those_of_its_dataclasses(heading: str, cla
 
 
 def test_the_keys_of_a_state_are_those_that_it_has() -> None:
-    state = State(fingerprint="", seed=0, shuffle=True, epoch=0, global_batch_size=1, rows=1)
+    state = State(fingerprint="", seed=0, shuffle=True, epoch=0, global_batch_size=1, rows=1, checksums="")
     assert first_column(section("formats.md", "Loader state")) == set(state.to_dict())
 
 
