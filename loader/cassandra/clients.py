@@ -168,25 +168,27 @@ class TableReader:
     async def _image(self, one: bytes, position: int) -> tuple[bytes, Label]:
         """An image and its label, compared with the checksum."""
         wanted = UNKNOWN if self._checksums is None else int(self._checksums[position])
+        select_kept = self._select_kept
         row = await self._row(self._select, one)
         if wanted == UNKNOWN:
             return self._target.image(one, row)
         if row is not None and row[0] and _checksum(found := self._target.image(one, row)) == wanted:
             return found
-        if self._select_kept is not None:  # a later run has replaced it
-            row = await self._row(self._select_kept, one, wanted, at_quorum=self._is_weak)
+        if select_kept is not None:  # a later run has replaced it
+            row = await self._row(select_kept, one, wanted, at_quorum=self._is_weak)
             if row is not None and row[0] and _checksum(found := self._target.image(one, row)) == wanted:
                 return found
         # The replica may have missed a write, or its bytes may be damaged.
         found = self._target.image(one, await self._row(self._select, one, at_quorum=self._is_weak))
         if _checksum(found) == wanted:
             return found
-        try:
-            is_kept = self._select_kept is None and await self._look_for_kept()
-        except self._client.error as error:
-            raise await self._client.explained(error, self.wanted(one), self._target.consistency) from error
-        if is_kept:  # a run has begun to keep bytes since this reader connected
-            return await self._image(one, position)
+        if select_kept is None:  # a run may have begun to keep bytes since; another read may have found out already
+            try:
+                is_kept = self._select_kept is not None or await self._look_for_kept()
+            except self._client.error as error:
+                raise await self._client.explained(error, self.wanted(one), self._target.consistency) from error
+            if is_kept:
+                return await self._image(one, position)
         raise self._target.changed(one, _checksum(found), wanted=wanted, row=await self._recorded(one))
 
     async def _look_for_kept(self) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import loader
+from formats.checksums import checksum
 from loader.cassandra import clients
 from loader.cassandra.access import Access
 from loader.cassandra.cluster import Cluster
@@ -125,3 +126,40 @@ def test_other_bytes_are_read_again_at_a_quorum_and_at_no_weaker_level_than_befo
     with pytest.raises(loader.ChangedImageError, match="with the checksum 7 of the split"):
         asyncio.run(reader.read(bytes(16), 0))
     assert client.asked == asked
+
+
+class BeginsToKeep(OldReplica):
+    """A client of a table whose bytes a run begins to keep; a late image is read again when that is known already."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_known = asyncio.Event()
+
+    async def columns(self, table: TableName) -> dict[str, tuple[str, str]]:
+        return {"xxhash64": ("bigint", "clustering")}
+
+    async def prepare(self, select: str) -> str:
+        self.is_known.set()
+        return select
+
+    async def row(self, select: Any, one: bytes, *more: int, at_quorum: bool = False) -> tuple[Any, ...]:
+        is_late = one == b"late"
+        self.asked.append(is_late)
+        is_second = is_late and sum(self.asked) == 2
+        await asyncio.sleep(0)  # the other image is read, too
+        if is_second:
+            await self.is_known.wait()
+        return (b"kept",) if more else (b"other bytes",)
+
+
+def test_images_that_are_read_together_all_find_the_bytes_that_a_run_begins_to_keep(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client = BeginsToKeep()
+    monkeypatch.setattr(clients, "client_of", lambda target: client)
+    reader = clients.TableReader(TARGET, checksums=np.array([checksum(b"kept")] * 2, dtype=np.int64))
+
+    async def read() -> list[Any]:
+        return await asyncio.gather(reader.read(b"soon", 0), reader.read(b"late", 1))
+
+    assert [image for image, *_ in asyncio.run(read())] == [b"kept", b"kept"]
