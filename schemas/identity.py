@@ -25,8 +25,8 @@ def image_id(dataset: str, or_split: bytes, path: bytes) -> uuid.UUID:
 
 
 def ids_of_path(dataset: str, path: bytes) -> list[uuid.UUID]:
-    """The ids that an image can have whose path has its split folder in front, as in reports: nobody can tell how many
-    of its parts are that folder. The last one is the id without split folders.
+    """The ids that an image can have, from its path in reports, which begins with the split folder. That folder may
+    have several parts, so there is an id for each part at which it could end. The last id is that without a folder.
     """
     cuts = [place for place, byte in enumerate(path) if byte == ord("/")]
     return [image_id(dataset, *pair) for pair in (*((path[:cut], path[cut + 1 :]) for cut in cuts), (b"", path))]

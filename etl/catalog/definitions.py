@@ -165,6 +165,9 @@ def plan_changes(
     """
     known = [one for one in registry.everything(control, keyspace=keyspace) if one.kind in _DEFINED]
     changes = [_change(entry, known, wanted) for entry in wanted]
+    for entry in wanted:
+        if entry.kind == FEATURE_VIEW:
+            registry.check_view_name(control, entry.name, keyspace=keyspace)
     _check_services(wanted, known)
     _check_datasets(control, wanted, keyspace=keyspace)
     if prune:

@@ -146,10 +146,12 @@ def check_pinned(control: Control, *, metadata: TableName, before: int) -> None:
     states that had ended by then.
     """
     for entry in registry.entries(control, keyspace=metadata.keyspace, kind=registry.SPLIT):
+        if not _is_pinned(entry):
+            continue
         document = json.loads(entry.document)
         sequence = document.get("sequence")  # not known of splits of earlier versions
         is_of_table = document.get("metadata_table") in (None, str(metadata))
-        if _is_pinned(entry) and is_of_table and (sequence is None or sequence < before):
+        if is_of_table and (sequence is None or sequence < before):
             raise ConflictError(
                 f"Wanted no pinned split of an earlier run than {before}. Found: {entry.name}, of run "
                 f"{'unknown' if sequence is None else sequence}, which may name these bytes. Nothing was deleted. "

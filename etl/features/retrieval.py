@@ -7,7 +7,7 @@ from uuid import UUID
 
 import numpy as np
 import pandas as pd
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from etl.cassandra.control import Control
@@ -18,7 +18,7 @@ from etl.errors import TableError
 from etl.features.columns import Fields, find_fields
 from etl.features.history import KnownValues, newest_of_images, points_in_time, values_of_bytes
 from etl.features.services import with_services
-from etl.labels.versions import known_state, label_values, label_views, states_in_time
+from etl.labels.versions import LabelVersions, known_state, label_values, label_views, states_in_time
 from etl.tables.metadata_table import MetadataTable
 from schemas import Columns, TableName
 from schemas.features import FeatureView, ViewName, parse_feature, vector_length
@@ -171,14 +171,16 @@ def historical_features(
         found = requests.transform(points_in_time, views=binary).withColumn(_KEY, F.col("id"))
     for one in stored:
         found = _with_values(found, one, spark=spark, by_digest="sha256" in table.fields, known=known)
-    state = {name: F.col(new) for name, new in _STATE.items()}
-    now = known_state(**state)
-    shown = {}
-    for name, (_, versions) in values_of.items():
-        is_forgotten = versions.forgotten.isNotNull() & (state["since"] < versions.forgotten)
-        ingested = F.when(~is_forgotten, state["label"])  # unknown is what was deleted with an image
-        shown[name] = F.coalesce(versions.correction(now=now)["label"], ingested).alias(name)
+    shown = {name: _label_then(versions).alias(name) for name, (_, versions) in values_of.items()}
     return found.select(*(shown.get(name, column(name)) for name in (*kinds, *names)))
+
+
+def _label_then(versions: LabelVersions) -> Column:
+    """The label that an image had with the state in the columns of `_STATE`."""
+    state = {name: F.col(new) for name, new in _STATE.items()}
+    is_forgotten = versions.forgotten.isNotNull() & (state["since"] < versions.forgotten)
+    ingested = F.when(~is_forgotten, state["label"])  # unknown is what was deleted with an image
+    return F.coalesce(versions.correction(now=known_state(**state))["label"], ingested)
 
 
 def _of_pandas(spark: SparkSession, requests: pd.DataFrame) -> DataFrame:

@@ -215,12 +215,13 @@ def _write(
 
 def _remedy(plan: ShardPlan) -> str:
     """What to do about rejected images of tables and splits."""
-    if plan.source is not None:
+    if plan.tolerance is not None:
         return ""
-    return (
-        " If an ingest runs, try again after it. `verify.py -d ... -m ...` finds out what is wrong with the table, and "
-        "--max-errors allows so many images to be left out."
+    verified = (
+        " If an ingest runs, try again after it. `verify.py -d ... -m ...` finds out what is wrong with the table."
     )
+    allowed = " --max-errors allows images to be left out."
+    return allowed if plan.source is not None else f"{verified}{allowed}"
 
 
 def _options(plan: ShardPlan) -> dict[str, Any]:

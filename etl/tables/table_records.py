@@ -5,14 +5,14 @@ transaction: if two ingests start at the same time and do not fit together, one 
 """
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from shlex import quote
 from typing import Any
 
 from etl.cassandra.control import Control
-from etl.cassandra.registry import label_views_of, registered_views
+from etl.cassandra.registry import FEATURE_VIEW, label_views_of, registered_views
 from etl.cassandra.transactions import TransactionRetries
 from etl.errors import ConflictError
 from schemas import IdentifierError, TableName
@@ -159,15 +159,17 @@ def check_values_table(control: Control, metadata: TableName, values: TableName)
     ``val_label`` of ``metadata`` and a view ``label`` of ``metadata_val`` would share theirs.
     """
     keyspace = metadata.keyspace
-    of_features = registered_views(control, keyspace=keyspace)
     for record in read_records(control, keyspace=keyspace):
         other = record.metadata_table
-        if other == metadata:
+        if other == metadata or not values.table.startswith((other.table, record.data_table.table)):
             continue
-        views = [*of_features, *registered_views(control, keyspace=keyspace, kind=label_views_of(other))]
         taken = {other, record.data_table}
-        with suppress(IdentifierError):  # too long a name: there is no such table
-            taken |= {history_of(other), *(view.table_of(other) for view in views)}
+        names: list[Callable[[TableName], TableName]] = [history_of]
+        for kind in (FEATURE_VIEW, label_views_of(other)):
+            names += [view.table_of for view in registered_views(control, keyspace=keyspace, kind=kind)]
+        for name in names:
+            with suppress(IdentifierError):  # too long: there is no such table
+                taken.add(name(other))
         if values in taken:
             raise ConflictError(
                 f"Wanted another name of the view: its values for {metadata} would be in {values}. Found: a table of "

@@ -209,7 +209,7 @@ class ReplacedStates:
                 return Followed(since=run.sequence, rows=gone)
         labels = None if not rest or rest[0] is None else list(rest[0])
         is_same = (label, labels, or_label, bytes(sha256 or b"")) == (new.label, new.labels, new.or_label, new.sha256)
-        # masks have no hash of their own: one that is written again may be another
+        # The metadata has no hash of the mask alone, so a run that writes an image with a mask replaces its state.
         if is_same and label_type != "blob":
             return Followed(since=since, rows=gone)
         if since >= run.sequence:  # a repeated task, or a later run, whose rows win

@@ -1,6 +1,7 @@
 """Computing features of real tables: built-in ones, functions of users, and functions that misbehave."""
 
 import struct
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,16 @@ from pyspark.sql import SparkSession
 from etl.cassandra import registry
 from etl.cassandra.control import Control
 from etl.cassandra.registry import registered_views
+from etl.catalog.definitions import plan_changes
 from etl.errors import ConflictError, FunctionError
+from etl.features.columns import find_fields
 from etl.features.computing.builtin import phash
 from etl.features.computing.pictures import Picture
 from etl.features.report import ViewCounts
 from schemas import TableName, image_id
 from schemas.feature_sources import Labels
-from schemas.features import FeatureView
+from schemas.features import FeatureView, ViewName, cql_type
+from schemas.tables import create_feature_values
 from tests.support import feature_functions
 from tests.support.features import FUNCTIONS, digest_of_earlier_versions, featurize, ingest
 from tests.support.pictures import texture
@@ -156,6 +160,14 @@ def test_the_version_of_a_view_that_was_removed_is_not_used_again(
     featurize(spark, tables, f"gone={FUNCTIONS}:about")
     assert titles(control, tables, "gone") == ["gone@v2"]
 
+    (second,) = registered_views(control, keyspace=tables, name="gone")
+    third, metadata = replace(second, version=3), TableName(tables, "metadata")
+    registry.register_view(control, third, keyspace=tables)  # as a run does that has just begun
+    fields = {name: cql_type(kind) for name, kind in third.fields.items()}
+    control.define(create_feature_values(third.table_of(metadata), fields))
+    for wanted, found in ((ViewName("gone"), second), (ViewName("gone", 3), third)):
+        assert [one.view for one in find_fields(control, metadata, names=(), pinned=[wanted])] == [found]
+
 
 def test_a_feature_view_and_a_label_view_have_two_names(spark: SparkSession, control: Control, tables: str) -> None:
     of_labels = FeatureView(name="both", version=1, fields={"both": "int"}, source=Labels("x.csv"), digest="0" * 64)
@@ -163,8 +175,12 @@ def test_a_feature_view_and_a_label_view_have_two_names(spark: SparkSession, con
     registry.register_view(
         control, of_labels, keyspace=tables, kind=registry.label_views_of(TableName(tables, "metadata"))
     )
-    with pytest.raises(ConflictError, match=r"Wanted both as the name of a feature view\. Found: a label view of meta"):
+    message = r"Wanted both as the name of a feature view\. Found: a label view of meta"
+    with pytest.raises(ConflictError, match=message):
         featurize(spark, tables, f"both={FUNCTIONS}:redness")
+    defined = registry.Entry(kind=registry.FEATURE_VIEW, name="both", version=1, document="{}")
+    with pytest.raises(ConflictError, match=message):
+        plan_changes(control, [defined], keyspace=tables)
 
 
 def test_functions_that_do_not_exist_are_refused(spark: SparkSession, control: Control, tables: str) -> None:
