@@ -34,7 +34,7 @@ DEV := --extra spark --extra loader --extra cuda120 --extra train --extra s3 --e
 MEASURED := schemas formats etl jobs loader training imagestrata
 OURS := $(MEASURED) benchmarks
 
-.PHONY: help demo train-demo setup test test-unit histories test-e2e test-pythons test-spark3 test-lowest test-all coverage check docs notebooks format up down service s3-up s3-down status clean-data clean lock wheel inventory deps.zip bench-demo bench-features bench-ingest bench-loader bench-server bench-service bench-shards bench-splits bench-tls bench-train
+.PHONY: help demo train-demo setup test test-unit histories simulate test-e2e test-pythons test-spark3 test-lowest test-all coverage check docs notebooks format up down service s3-up s3-down status clean-data clean lock wheel inventory deps.zip bench-demo bench-features bench-ingest bench-loader bench-server bench-service bench-shards bench-splits bench-tls bench-train
 
 ## First steps
 
@@ -66,6 +66,9 @@ test-unit: setup  ## run the tests that need no services
 
 histories: setup  ## play 100,000 random histories of tables, with kills and runs at once; 10 minutes (COUNT=1000)
 	@$(RUN) python -m tests.support.histories $(if $(COUNT),--count $(COUNT))
+
+simulate: setup  ## load 100,000 epochs from a simulated cluster in bad weather, on virtual time; 10 minutes (COUNT=1000 scenarios)
+	@$(RUN) python -m tests.support.simulation $(if $(COUNT),--count $(COUNT))
 
 test-e2e: setup  ## run the end-to-end tests: README, trainings, browser, clusters, kills (ALL=1: also the slow ones)
 	@$(RUN) imagestrata s3-build >/dev/null

@@ -13,10 +13,16 @@ _WAKE_SECONDS = 0.25  # how soon a pause ends once `is_stopped` is true
 Found = TypeVar("Found")
 
 
-def pause(failures: int, /, *, longest: float = _LONGEST_PAUSE) -> float:
+def pause(
+    failures: int,
+    /,
+    *,
+    longest: float = _LONGEST_PAUSE,
+    uniform: Callable[[float, float], float] = random.uniform,
+) -> float:
     """The pause before the next attempt, in seconds: up to twice as long after each failure."""
     # Random, so that clients that failed together do not retry together.
-    return float(min(_FIRST_PAUSE * 2 ** min(failures - 1, 10), longest) * random.uniform(0.5, 1.0))
+    return float(min(_FIRST_PAUSE * 2 ** min(failures - 1, 10), longest) * uniform(0.5, 1.0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from loader.order.schedule import Schedule
 from loader.prefetch.engine import Engine
 from loader.prefetch.fetch_thread import fetch_engine
 from loader.prefetch.fetcher import Fetcher
+from loader.prefetch.runtime import SYSTEM, Runtime
 from loader.prefetch.split_batches import batch_of, batcher_of
 from loader.prefetch.split_features import open_features
 from loader.prefetch.stats import Meter
@@ -273,6 +274,7 @@ def parts_by_id(
     metadata: tuple[str, ...] = (),
     features: Mapping[str, NDArray[Any]] | None = None,
     checksums: str | None = None,
+    runtime: Runtime = SYSTEM,
 ) -> Parts:
     """The parts of a `Source` that reads images of a split by id, and compares them with the checksums of this
     fingerprint, if any. Raises `OptionError`.
@@ -298,6 +300,7 @@ def parts_by_id(
         max_in_flight=options.max_in_flight,
         timeout=options.timeout,
         on_missing=on_missing,
+        runtime=runtime,
     )
     return Parts(
         plan=plan,

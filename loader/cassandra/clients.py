@@ -107,9 +107,17 @@ class TableReader:
 
     most_in_flight = None
 
-    def __init__(self, target: Target, *, checksums: NDArray[np.int64] | None = None, has_images: bool = True) -> None:
+    def __init__(
+        self,
+        target: Target,
+        *,
+        checksums: NDArray[np.int64] | None = None,
+        has_images: bool = True,
+        client: Any = None,
+    ) -> None:
+        """``client``: what asks the cluster, by default one of the two that exist."""
         self._target, self._checksums, self._has_images = target, checksums, has_images
-        self._client = client_of(target)
+        self._client = client_of(target) if client is None else client
         self._opening: asyncio.Task[None] | None = None
         self._select: Any = None
         self._select_metadata: Any = None

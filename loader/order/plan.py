@@ -86,9 +86,10 @@ class Plan(ABC):
         Raises `OptionError` for fewer batches than the loaded state has, or more than the epoch has.
         """
         begin: PlanState = self._begin(epoch)
+        if steps is None:  # also of an epoch without batches, whose beginning is its end
+            return begin
         first = self.first_step(epoch)
         most = first - begin.steps + self._sharding(begin.dealt).most_steps
-        steps = first if steps is None else steps
         if not first <= steps <= most:
             raise OptionError(
                 f"Wanted from {first} to {most} batches of epoch {epoch}, counted from its start. Found: {steps}. "

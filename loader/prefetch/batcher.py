@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loader.order.schedule import Step
-from loader.prefetch.fetcher import Label
+from loader.prefetch.fetcher import Label, Row
 
 # The ids at some positions: int64 ``(b,)`` in, uint8 ``(b, 16)`` out.
 Ids: TypeAlias = Callable[[NDArray[np.int64]], NDArray[np.uint8]]
@@ -41,7 +41,15 @@ class Sample:
         self.is_here = False
         self.is_skipped = False  # it is left out
         self.begun = self.sent = 0.0
-        self.readers = self.tries = self.size = 0
+        self.readers = self.tries = 0
+        self.size = 0  # bytes, of all that was read
+
+    def take(self, row: Row) -> None:
+        """Record what was read."""
+        self.image, self.label, self.metadata = row
+        self.error = None
+        more = (one for one in (self.label, *self.metadata) if isinstance(one, (bytes, str)))
+        self.size = len(self.image) + sum(map(len, more))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +118,7 @@ class Batcher(ABC):
             if not fillers:
                 assert found[-1].error is not None
                 raise found[-1].error
+            _check(fillers)  # one of a later batch may have failed
             again = self._batch_size - len(samples)
             samples, repeats = [*samples, *islice(cycle(fillers), again)], repeats + again
         self._last = samples[-1:] or self._last
@@ -131,7 +140,10 @@ class InOrder(Batcher):
 
     @property
     def is_needed(self) -> bool:
-        return len(self._filling) <= 1 or (self._is_waiting and not any(one.left for one in self._filling))
+        if len(self._filling) <= 1:
+            return True
+        before_last = islice(self._filling, len(self._filling) - 1)
+        return self._is_waiting and not any(one.left for one in before_last)
 
     def take(self) -> Sample | None:
         sample = self._samples.take()
@@ -198,6 +210,7 @@ class OutOfOrder(Batcher):
         self._early: set[int] = set()  # samples above `_oldest` that have arrived
         self._end = 0  # no sample from here on was delivered
         self._late: set[int] = set()  # samples below `_end` that were not delivered
+        self._has_failed = False
 
     @property
     def is_over(self) -> bool:
@@ -221,6 +234,9 @@ class OutOfOrder(Batcher):
             self._early.remove(self._oldest)
             self._oldest += 1
         (self._repeats if sample.is_repeat else self._here).append(sample)
+        self._has_failed |= sample.error is not None and not sample.is_skipped
+        if self._has_failed:
+            return True
         return len(self._here) >= self._batch_size or (self.is_taken and self._arrived == self._taken)
 
     def ready(self) -> Iterator[Filled]:
@@ -228,6 +244,8 @@ class OutOfOrder(Batcher):
         if self._repeats and is_complete:
             self._here += self._repeats
             self._repeats = []
+        if self._has_failed:  # even if the batch is not complete: in an outage, the rest of it would fail one by one
+            _check([*islice(self._here, self._batch_size), *self._repeats])
         self._is_waiting = False
         while len(self._here) >= self._batch_size or (self._here and is_complete):
             if self._lacks_filler(self._here) and not is_complete:

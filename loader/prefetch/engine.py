@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 from weakref import WeakSet
@@ -75,12 +76,13 @@ class Engine:
         stream: Callable[[Any, Iterator[Iterator[Any]]], Stream],
         *,
         window: int = 0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``begin`` makes a `Reader`, and ``stream`` a stream of the reader and epochs. Neither may hold the source,
         which would then never be garbage-collected. ``window`` is that of `Stats` as long as nothing is read.
         """
         self._begin, self._stream, self._window = begin, stream, window
-        self.meter = Meter()  # the counters of all streams
+        self.meter = Meter(clock)  # the counters of all streams
         self.is_closed = False
         self._lock = threading.Lock()
         self._reader: Reader | None = None

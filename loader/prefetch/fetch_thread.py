@@ -12,7 +12,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from typing import Any
 
 from loader.errors import closed
@@ -21,6 +21,7 @@ from loader.prefetch.batcher import Batcher
 from loader.prefetch.engine import Engine
 from loader.prefetch.fetcher import Fetcher
 from loader.prefetch.retry_policy import RetryPolicy
+from loader.prefetch.runtime import SYSTEM, LoopThread, Runtime
 from loader.prefetch.stats import Meter
 from loader.prefetch.stream import FetchContext, FetchStream, OnMissing
 from loader.prefetch.window import Window
@@ -30,7 +31,6 @@ _log = logging.getLogger(__name__)
 # How long closing waits for the driver, which closes a connection only when its reads are answered or timed out. After
 # that the thread continues alone; it does not delay the end of the process.
 _CLOSE_SECONDS = 2.0
-_WAKE_SECONDS = 0.5  # how long the wait for a connection is at a time, so that Ctrl-C is seen
 
 
 def fetch_engine(
@@ -41,6 +41,7 @@ def fetch_engine(
     max_in_flight: int,
     timeout: float = 60.0,
     on_missing: OnMissing = "raise",
+    runtime: Runtime = SYSTEM,
 ) -> Engine:
     """An engine that reads by id; ``begin_epoch`` makes the batches of an epoch of its steps. ``budget`` is in bytes,
     ``timeout`` in seconds, for one image.
@@ -50,38 +51,36 @@ def fetch_engine(
         def context_of(fetcher: Fetcher) -> FetchContext:
             most = min(max_in_flight, fetcher.most_in_flight or max_in_flight)
             window = Window(most=most, now=asyncio.get_running_loop().time())
-            policy = RetryPolicy(timeout=timeout)
+            policy = RetryPolicy(timeout=timeout, uniform=runtime.uniform)
             return FetchContext(fetcher, window, policy, meter, budget, on_missing)
 
-        return FetchThread(make_fetcher, context_of)
+        return FetchThread(make_fetcher, context_of, runtime.thread())
 
-    return Engine(begin, lambda thread, epochs: thread.stream(map(begin_epoch, epochs)))
+    return Engine(begin, lambda thread, epochs: thread.stream(map(begin_epoch, epochs)), clock=runtime.clock)
 
 
 class FetchThread:
     """The thread from connecting to closing."""
 
-    def __init__(self, make_fetcher: Callable[[], Fetcher], context_of: Callable[[Fetcher], FetchContext]) -> None:
+    def __init__(
+        self, make_fetcher: Callable[[], Fetcher], context_of: Callable[[Fetcher], FetchContext], thread: LoopThread
+    ) -> None:
         self._make_fetcher, self._context_of = make_fetcher, context_of
         self._context: FetchContext | None = None
         self._lock = threading.Lock()  # guards _is_over: no stream may begin after it
         self._is_over = False
         self._streams: set[asyncio.Task[None]] = set()  # touched on the loop only
         self._connected: Future[FetchContext] = Future()
-        self._loop = asyncio.new_event_loop()
+        self._thread, self._loop = thread, thread.loop
         self._main = self._loop.create_task(self._live())
-        # A daemon, because a node that does not answer must not delay the end of the process.
-        self._thread = threading.Thread(target=self._body, name="loader-prefetch", daemon=True)
-        self._thread.start()
+        thread.start(self._body)
 
     def is_usable(self) -> bool:
         """Not after a failed connection."""
         return not self._is_over
 
     def connect(self) -> FetchContext:
-        while not wait((self._connected,), timeout=_WAKE_SECONDS).done:
-            pass
-        return self._connected.result()
+        return self._thread.wait(self._connected)
 
     def figures(self) -> dict[str, Any]:
         if self._context is None or not self.is_usable():
@@ -93,7 +92,7 @@ class FetchThread:
         }  # fmt: skip
 
     def stream(self, epochs: Iterator[Batcher]) -> FetchStream:
-        stream = FetchStream(epochs, self._loop, self.connect())
+        stream = FetchStream(epochs, self._thread, self.connect())
         with self._lock:
             if self._is_over:
                 raise closed()
@@ -108,10 +107,8 @@ class FetchThread:
                 self._loop.call_soon_threadsafe(self._main.cancel)
         except RuntimeError:  # the loop is closed already
             return
-        if threading.current_thread() is not self._thread:  # the garbage collector may call from there
-            self._thread.join(_CLOSE_SECONDS)
-            if self._thread.is_alive():
-                _log.info("not all reads were answered; the connections are closed in the background")
+        if not self._thread.join(_CLOSE_SECONDS):
+            _log.info("not all reads were answered; the connections are closed in the background")
 
     def _body(self) -> None:
         try:

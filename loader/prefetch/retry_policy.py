@@ -1,5 +1,8 @@
 """When a read is repeated, when a late one is hedged by a second one, and when it fails. Pure arithmetic."""
 
+import random
+from collections.abc import Callable
+
 from formats.retries import pause
 from loader.prefetch.window import Window
 
@@ -15,14 +18,14 @@ _READERS = 3  # the most reads of one sample under way
 class RetryPolicy:
     """When the reads of a sample are repeated or hedged, and how long they are tried. All times are in seconds."""
 
-    def __init__(self, *, timeout: float) -> None:
-        """A sample fails if it was not read within ``timeout`` of its first read."""
-        self.timeout = timeout
+    def __init__(self, *, timeout: float, uniform: Callable[[float, float], float] = random.uniform) -> None:
+        """A sample fails if it was not read within ``timeout`` of its first read. ``uniform`` gives random numbers."""
+        self.timeout, self._uniform = timeout, uniform
         self._hedged = 0  # hedged reads so far
 
     def pause(self, tries: int, /) -> float:
         """How long to wait before the next try after so many failed ones."""
-        return pause(tries, longest=2.0)
+        return pause(tries, longest=2.0, uniform=self._uniform)
 
     def late(self, window: Window, /) -> float:
         """How long an answer may take before the sample is read a second time."""

@@ -1,7 +1,7 @@
 """Numbers of a source: what it has delivered, and how its reads perform."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -55,7 +55,8 @@ class Stats:
 class Meter:
     """Counters of a source, which its streams update: reads on the event loop, delivery in the consumer's thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self.began: float | None = None
         self.images = self.bytes = self.in_flight = self.held_bytes = 0
         self.retries = self.second_reads = self.rereads = self.skipped = 0
@@ -65,17 +66,17 @@ class Meter:
     @property
     def waited(self) -> float:
         """Seconds that consumers have waited, up to now."""
-        now = time.monotonic()
+        now = self._clock()
         return self._waited + sum(now - began for began in list(self._waits))
 
     def begin(self) -> None:
         """The first stream begins."""
         if self.began is None:
-            self.began = time.monotonic()
+            self.began = self._clock()
 
     def stats(self, **more: Any) -> Stats:
         """These counters, and ``more`` numbers that the engine knows."""
-        seconds = 0.0 if self.began is None else time.monotonic() - self.began
+        seconds = 0.0 if self.began is None else self._clock() - self.began
         return Stats(
             images=self.images,
             bytes=self.bytes,
@@ -93,10 +94,10 @@ class Meter:
     @contextmanager
     def waiting(self) -> Iterator[None]:
         """While a consumer waits."""
-        began = time.monotonic()
+        began = self._clock()
         self._waits.add(began)
         try:
             yield
         finally:
             self._waits.discard(began)
-            self._waited += time.monotonic() - began
+            self._waited += self._clock() - began

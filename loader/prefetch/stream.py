@@ -34,14 +34,12 @@ from loader.errors import ClosedError, LoaderError, MissingImageError, Unreachab
 from loader.prefetch.batcher import Batcher, Filled, Sample
 from loader.prefetch.fetcher import Fetcher
 from loader.prefetch.retry_policy import RetryPolicy
+from loader.prefetch.runtime import WAKE_SECONDS, LoopThread
 from loader.prefetch.stats import Meter
 from loader.prefetch.window import Window
 
 OnMissing: TypeAlias = Literal["raise", "skip"]
 
-# How long a consumer waits at a time. Ctrl-C does not wake it if it comes just before the wait, or in another thread.
-# It is then seen after this time.
-_WAKE_SECONDS = 0.5
 _LOOK_SECONDS = 0.05  # how often late answers are searched
 
 
@@ -60,15 +58,15 @@ class FetchContext:
 class FetchStream:
     """The batches of one epoch after another, for one consumer."""
 
-    def __init__(self, epochs: Iterator[Batcher], loop: asyncio.AbstractEventLoop, context: FetchContext) -> None:
-        self._epochs, self._loop, self._context = epochs, loop, context
+    def __init__(self, epochs: Iterator[Batcher], thread: LoopThread, context: FetchContext) -> None:
+        self._epochs, self._loop, self._context = epochs, thread.loop, context
         self._process = os.getpid()
-        self._ready: queue.SimpleQueue[Filled | BaseException | None] = queue.SimpleQueue()
+        self._ready: queue.SimpleQueue[Filled | BaseException | None] = thread.queue()
         self._has_ended = False
         # Everything below is used on the event loop only.
         self._open: deque[Batcher] = deque()
         self._tasks: dict[asyncio.Task[None], Sample] = {}
-        self._held = self._read_bytes = self._read_samples = 0
+        self._held = 0
         self._waiting = 0  # batches that are complete and not taken
         self._ahead = 0  # how many epochs are begun and not completely taken, at most 2
         self._is_over = False
@@ -118,7 +116,7 @@ class FetchStream:
         with self._context.meter.waiting():
             while True:
                 with suppress(queue.Empty):
-                    return self._ready.get(timeout=_WAKE_SECONDS)
+                    return self._ready.get(timeout=WAKE_SECONDS)
 
     def _tell(self, call: Callable[[], object]) -> None:
         if self._process != os.getpid():  # the loop's pipe is the parent's, too
@@ -190,8 +188,7 @@ class FetchStream:
         return None
 
     def _has_room(self, *, is_needed: bool) -> bool:
-        mean = self._read_bytes / self._read_samples if self._read_samples else 0.0
-        fits = self._held + mean * (len(self._tasks) + 1) <= self._context.budget
+        fits = self._held + self._context.window.mean_size * (len(self._tasks) + 1) <= self._context.budget
         return fits or (is_needed and not self._waiting)
 
     async def _read(self, sample: Sample) -> None:
@@ -204,8 +201,7 @@ class FetchStream:
             sent = sample.sent = now()
             sample.begun = sample.begun or sent
             try:
-                sample.image, sample.label, sample.metadata = await read(sample.id, sample.position)
-                sample.error = None
+                sample.take(await read(sample.id, sample.position))
             except UnreachableError as error:
                 if not await self._try_again(sample, error):
                     return
@@ -214,7 +210,7 @@ class FetchStream:
                 sample.error = error
                 sample.is_skipped = context.on_missing == "skip" and isinstance(error, MissingImageError)
             else:
-                window.answered(sent=sent, now=now())
+                window.answered(sample.size, sent=sent, now=now())
             self._arrived(sample, task)
             if len(self._tasks) < window.size:
                 self._fill()
@@ -224,13 +220,8 @@ class FetchStream:
             self._tasks[task] = sample = following
 
     def _arrived(self, sample: Sample, task: asyncio.Task[None] | None) -> None:
-        size, meter = len(sample.image), self._context.meter
-        size += sum(len(more) for more in (sample.label, *sample.metadata) if isinstance(more, (bytes, str)))
-        sample.size = size
-        self._held += size
-        self._read_bytes += size
-        self._read_samples += 1
-        meter.held_bytes += size
+        self._held += sample.size
+        self._context.meter.held_bytes += sample.size
         sample.is_here = True
         if sample.readers > 1 or task is None:
             for other, theirs in self._tasks.items():
@@ -261,14 +252,20 @@ class FetchStream:
         """
         context = self._context
         context.window.refused()
-        if sample.is_here or sample.readers > 1:
+        if sample.is_here:
             sample.readers -= 1
             return False
         sample.tries += 1
         sample.error = error
+        pause = context.policy.pause(sample.tries)
+        if sample.readers > 1:
+            sample.readers -= 1
+            # Else a cluster that is away would soon use up all hedged reads, and later ones would lack them.
+            sample.sent = self._loop.time() + pause
+            return False
         sample.sent = float("inf")
         context.meter.retries += 1
-        await asyncio.sleep(context.policy.pause(sample.tries))
+        await asyncio.sleep(pause)
         return not sample.is_here
 
     def _look(self) -> None:

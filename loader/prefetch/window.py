@@ -34,6 +34,7 @@ class Window:
         self._most = max(most, 1)
         self.size = min(_FIRST, self._most)  # how many reads may be in flight
         self.answers = 0  # how many reads were answered
+        self._bytes = 0  # of the answers
         self._times = [0.0] * _REMEMBERED
         self._is_beginning = True
         self._rates: deque[float] = deque(maxlen=_BEST_ROUNDS)
@@ -56,6 +57,11 @@ class Window:
         """The best recent rate, in reads a second; 0 before the first round."""
         return max(self._rates, default=0.0)
 
+    @property
+    def mean_size(self) -> float:
+        """The mean size of an answer, in bytes; 0 before the first one."""
+        return self._bytes / self.answers if self.answers else 0.0
+
     def quantiles(self, *shares: float) -> list[float]:
         """The times of recent answers at these quantiles, in seconds; 0 before the first answer."""
         known = sorted(self._times[: min(self.answers, _REMEMBERED)]) or [0.0]
@@ -65,9 +71,10 @@ class Window:
         """Record that reads waited for the window, not for the consumer."""
         self._was_full = True
 
-    def answered(self, *, sent: float, now: float) -> None:
-        """Record an answer to a read that was sent at this time."""
+    def answered(self, size: int, *, sent: float, now: float) -> None:
+        """Record an answer of so many bytes to a read that was sent at this time."""
         taken = now - sent
+        self._bytes += size
         self._times[self.answers & (_REMEMBERED - 1)] = taken
         self.answers += 1
         self._shortest = min(self._shortest, taken)

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import os
+import queue
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -354,7 +355,7 @@ def test_a_second_read_not_begun_before_the_first_answer_is_not_counted() -> Non
         loop = asyncio.get_running_loop()
         fetcher, meter = FakeFetcher(gated=True), Meter()
         reading = FetchContext(fetcher, Window(most=8, now=loop.time()), RetryPolicy(timeout=60), meter, 10**9, "raise")
-        stream = FetchStream(iter([unordered(4, 4)]), loop, reading)
+        stream = FetchStream(iter([unordered(4, 4)]), SimpleNamespace(loop=loop, queue=queue.SimpleQueue), reading)
         running = loop.create_task(stream.run())
         while len(fetcher.asked) < 4:
             await asyncio.sleep(0)

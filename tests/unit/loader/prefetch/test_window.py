@@ -27,7 +27,7 @@ def simulate(
             heapq.heappush(waiting, (free + round_trip / 2, now))
         window.full()
         now, sent = heapq.heappop(waiting)
-        window.answered(sent=sent, now=now)
+        window.answered(100, sent=sent, now=now)
         found.append((now, window.size))
     return found
 
@@ -74,12 +74,12 @@ def test_a_refusal_halves_the_window_once_a_round() -> None:
     window = Window(most=4096, now=0.0)
     for _ in range(300):
         window.full()
-        window.answered(sent=0.0, now=0.1)
+        window.answered(100, sent=0.0, now=0.1)
     before = window.size
     for _ in range(10):
         window.refused()
     assert window.size == before // 2
-    window.answered(sent=0.2, now=0.3)
+    window.answered(100, sent=0.2, now=0.3)
     window.refused()
     assert window.size < before // 2
 
@@ -89,7 +89,7 @@ def test_response_times_are_reported() -> None:
     assert window.quantiles(0.5, 0.99) == [0.0, 0.0]
     assert window.round_trip is None
     for number in range(2000):
-        window.answered(sent=float(number), now=number + (2.0 if number % 100 == 0 else 0.1))
+        window.answered(100, sent=float(number), now=number + (2.0 if number % 100 == 0 else 0.1))
     assert window.quantiles(0.5, 0.95) == pytest.approx([0.1, 0.1])
     assert window.round_trip == pytest.approx(0.1)
 
@@ -106,6 +106,6 @@ def test_second_reads_are_few_and_at_most_three_per_sample() -> None:
     assert sum(policy.may_hedge(window, readers=1) for _ in range(100)) == 16
     assert policy.late(window) == 1.0  # nothing is known yet
     for number in range(1000):
-        window.answered(sent=float(number), now=number + 0.1)
+        window.answered(100, sent=float(number), now=number + 0.1)
     assert sum(policy.may_hedge(window, readers=1) for _ in range(100)) == 20
     assert policy.late(window) == pytest.approx(0.2)

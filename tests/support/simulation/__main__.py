@@ -1,0 +1,9 @@
+"""Plays scenarios and prints the first that breaks something: ``python -m tests.support.simulation --count 30000``."""
+
+import sys
+
+from tests.support.many import play_many
+from tests.support.simulation.judge import first_broken
+
+if __name__ == "__main__":
+    sys.exit(play_many(first_broken, "scenarios", together=100, usual=35_000))

@@ -1,0 +1,174 @@
+"""Virtual time for the loader's threads: a consumer and event loops take turns, so that each run can be repeated.
+
+A consumer that waits lets the loops run. A loop that has nothing to do moves the clock to its next timer.
+"""
+
+import asyncio
+import queue
+import random
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from greenlet import GreenletExit, getcurrent, greenlet
+
+from loader.prefetch.runtime import Runtime
+
+Found = TypeVar("Found")
+
+_RESOLUTION = 1e-9  # seconds; a timer that is due within this time is due now
+
+
+class HangError(AssertionError):
+    """A consumer has waited too long, or for something that can never happen."""
+
+
+class Clock:
+    """The time, and whose turn it is. All but `SimulatedLoop.select` is called by the one consumer."""
+
+    def __init__(self, seed: int) -> None:
+        self.now = 0.0  # seconds
+        self.deadline = float("inf")  # a consumer that waits longer hangs
+        self.random = random.Random(seed)
+        self._threads: list[SimulatedThread] = []
+        self._is_done: Callable[[], bool] = lambda: True
+        self._until = float("inf")
+
+    def runtime(self) -> Runtime:
+        """What the loader takes from the system."""
+        return Runtime(thread=self.thread, clock=lambda: self.now, uniform=self.random.uniform)  # type: ignore[arg-type]
+
+    def thread(self) -> "SimulatedThread":
+        """Another thread for a loop."""
+        made = SimulatedThread(self)
+        self._threads.append(made)
+        return made
+
+    def wait(self, is_done: Callable[[], bool], seconds: float | None = None) -> bool:
+        """Let the loops run until something is done, or so many seconds have passed; whether it is done."""
+        self._is_done = is_done
+        self._until = self.deadline if seconds is None else min(self.now + seconds, self.deadline)
+        while not is_done():
+            self._threads = [one for one in self._threads if not one.is_over]
+            following = min(self._threads, key=lambda one: one.loop.following, default=None)
+            if following is None or following.loop.following > self._until:
+                if self._until >= self.deadline:
+                    raise HangError(f"the consumer still waits at {self.now:.3f} s")
+                self.now = max(self.now, self._until)
+                return False
+            following.give_turn()
+        return True
+
+    def has_more(self, loop: "SimulatedLoop") -> bool:
+        """Whether a loop goes on without asking the consumer."""
+        is_alone = sum(not one.is_over for one in self._threads) == 1
+        return is_alone and loop.following <= self._until and not self._is_done()
+
+    def stop(self) -> None:
+        """End all threads."""
+        for one in self._threads:
+            one.stop()
+
+
+class SimulatedLoop(asyncio.BaseEventLoop):
+    """An event loop without files and sockets, on a `Clock`."""
+
+    def __init__(self, clock: Clock, thread: "SimulatedThread") -> None:
+        super().__init__()
+        self._clock, self._thread = clock, thread
+        self._clock_resolution = _RESOLUTION
+        self._selector = self  # asyncio's loop asks it for events, and so lets time pass
+        self._parked = 0.0
+
+    def time(self) -> float:
+        """The virtual time."""
+        return self._clock.now
+
+    @property
+    def following(self) -> float:
+        """When the loop has something to do."""
+        return self._clock.now if self._ready else self._parked
+
+    def select(self, timeout: float | None) -> list[Any]:
+        """Wait for the turn, and for the next timer."""
+        clock = self._clock
+        self._parked = float("inf") if timeout is None else clock.now + timeout
+        if not clock.has_more(self):
+            self._thread.return_turn()
+        clock.now = max(clock.now, self.following)
+        return []
+
+    def _process_events(self, events: list[Any]) -> None:
+        pass
+
+    def _write_to_self(self) -> None:
+        pass
+
+
+class SimulatedThread:
+    """As `LoopThread`, but a greenlet, which runs only while the consumer waits."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock, self._consumer = clock, getcurrent()
+        self.loop = SimulatedLoop(clock, self)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the thread has ended."""
+        return bool(self._thread.dead)
+
+    def start(self, body: Callable[[], None]) -> None:
+        """Run this function in the thread."""
+        self._thread = greenlet(body, parent=self._consumer)
+
+    def join(self, seconds: float) -> bool:
+        """Wait for the end of the thread; whether it has ended."""
+        return getcurrent() is self._thread or self._clock.wait(lambda: self.is_over, seconds)
+
+    def wait(self, future: "Future[Found]") -> Found:
+        """The result of a future."""
+        self._clock.wait(future.done)
+        return future.result()
+
+    def queue(self) -> "SimulatedQueue":
+        """A queue from the loop to a consumer."""
+        return SimulatedQueue(self._clock)
+
+    def give_turn(self) -> None:
+        """Let the loop run until it returns the turn."""
+        self._thread.switch()
+
+    def return_turn(self) -> None:
+        """Let the consumer run until it gives the turn."""
+        asyncio._set_running_loop(None)
+        self._consumer.switch()
+        asyncio._set_running_loop(self.loop)
+
+    def stop(self) -> None:
+        """End the thread."""
+        if not self.is_over:
+            self._thread.throw(GreenletExit)
+
+
+class SimulatedQueue:
+    """As `queue.SimpleQueue`."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._items: deque[Any] = deque()
+
+    def put(self, item: Any) -> None:
+        """Add an item."""
+        self._items.append(item)
+
+    def get_nowait(self) -> Any:
+        """The next item. Raises `queue.Empty`."""
+        if not self._items:
+            raise queue.Empty
+        return self._items.popleft()
+
+    def get(self, timeout: float) -> Any:
+        """The next item, once there is one. Raises `queue.Empty` after so many seconds."""
+        self._clock.wait(lambda: bool(self._items), timeout)
+        return self.get_nowait()
