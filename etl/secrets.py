@@ -8,7 +8,6 @@ for names that are also in the session's SparkConf. So sessions start with the n
 values. A secret that the event log would show is refused.
 """
 
-import logging
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -18,6 +17,8 @@ from pyspark import SparkConf, SparkContext, TaskContext
 from pyspark.sql import SparkSession
 
 from etl.errors import EtlError, SourceError
+from etl.py4j_log import unlogged
+from etl.tls import STORE_PASSWORDS, WITH_CLIENT, key_of
 from formats.errors import StorageError
 from formats.stores.s3 import S3Access, is_s3
 from formats.stores.storage import Storage
@@ -30,14 +31,15 @@ PROPERTIES: Final = {
 }
 """The Spark properties for the fields of `S3Access`."""
 
-HIDDEN: Final[dict[str, bool | float | int | str | None]] = {
-    name: "" for field, name in PROPERTIES.items() if field != "endpoint"
-}
-"""Configuration that makes the event log hide S3 keys: ``SparkSession.builder.config(map=HIDDEN)``."""
-
 PASSWORD: Final = "spark.cassandra.auth.password"  # the property with the password of Cassandra's user
+KEY: Final = "spark.imagestrata.cassandra.secret.key"  # the local property with the client's key of TLS, in PEM
 
-_STORES = ("spark.cassandra.connection.ssl.keyStore.password", "spark.cassandra.connection.ssl.trustStore.password")
+HIDDEN: Final[dict[str, bool | float | int | str | None]] = {
+    KEY: "",
+    **{name: "" for field, name in PROPERTIES.items() if field != "endpoint"},
+}
+"""Configuration that makes the event log hide keys: ``SparkSession.builder.config(map=HIDDEN)``."""
+
 _REDACTION = "spark.redaction.regex"
 _USUAL = "(?i)secret|password|token|access[.]?key"  # Spark's default
 _OURS = ("spark.imagestrata.", "spark.cassandra.")
@@ -47,11 +49,13 @@ _OF_HADOOP = {"key": "fs.s3a.access.key", "secret": "fs.s3a.secret.key", "token"
 
 def check_hidden(conf: SparkConf) -> None:
     """Raise `EtlError` if Spark's logs would show secrets of a configuration or of ``AWS_*``. Needs Spark's JVM."""
-    with _unlogged():
+    with unlogged():
         pattern = conf.get(_REDACTION, _USUAL)
         if pattern is None or pattern == _USUAL:
             return
         names = {name for name, value in conf.getAll() if value and name.startswith(_OURS) and re.search(_USUAL, name)}
+        if (conf.get(WITH_CLIENT) or "false").lower() != "false":
+            names.add(KEY)
         found = S3Access.from_environment()
         for field, name in _OF_HADOOP.items():
             if getattr(found, field):
@@ -67,23 +71,30 @@ def check_hidden(conf: SparkConf) -> None:
 
 def password_of(spark: SparkSession) -> str | None:
     """The password of the Cassandra user. Raises `EtlError` if the event log would show it or those of key stores."""
-    with _unlogged():
-        _check_session(spark, [name for name in (PASSWORD, *_STORES) if spark.conf.get(name, None)])
+    with unlogged():
+        _check_session(spark, [name for name in (PASSWORD, *STORE_PASSWORDS) if spark.conf.get(name, None)])
         return spark.conf.get(PASSWORD, None)
+
+
+def client_key_of(spark: SparkSession) -> str | None:
+    """The client's key of TLS, in PEM. Raises `EtlError` if the event log would show it."""
+    key = key_of(spark)
+    _check_session(spark, [KEY] if key is not None else [])
+    return key
 
 
 @contextmanager
 def secrets_on_executors(spark: SparkSession) -> Iterator[None]:
-    """Pass S3 keys and the Cassandra password to tasks of jobs that this thread starts inside the block. Raises
-    `EtlError` for secrets in the configuration that the event log would show.
+    """Pass S3 keys, and the Cassandra password and key of TLS, to tasks of jobs that this thread starts inside the
+    block. Raises `EtlError` for secrets in the configuration that the event log would show.
     """
     context, access = spark.sparkContext, _access(spark)
-    values = {PROPERTIES["endpoint"]: access.endpoint, PASSWORD: password_of(spark)}
+    values = {PROPERTIES["endpoint"]: access.endpoint, PASSWORD: password_of(spark), KEY: client_key_of(spark)}
     keys = _keys(access)
     # Keys from AWS_* that the event log would show are not passed; `driver_storage` then refuses S3.
     if not _unknown(spark, keys):
-        values |= {name: keys.get(name) for name in HIDDEN}
-    with _unlogged():
+        values |= {name: keys.get(name) for name in HIDDEN if name != KEY}
+    with unlogged():
         for name in HIDDEN:
             if (spark.conf.get(name, None) or None) != values.get(name):
                 # otherwise each SQL query of this session would overwrite ours with an empty value
@@ -93,7 +104,7 @@ def secrets_on_executors(spark: SparkSession) -> Iterator[None]:
     try:
         yield
     finally:
-        with _unlogged():
+        with unlogged():
             _set(context, before)
 
 
@@ -122,15 +133,15 @@ def executor_storage(address: str) -> Storage:
 
 
 def _access(spark: SparkSession) -> S3Access:
-    with _unlogged():
+    with unlogged():
         given = {field: spark.conf.get(name, None) for field, name in PROPERTIES.items()}
-        _check_session(spark, [name for field, name in PROPERTIES.items() if name in HIDDEN and given[field]])
+        _check_session(spark, [name for field, name in PROPERTIES.items() if field != "endpoint" and given[field]])
     return _merged(given)
 
 
 def _keys(access: S3Access) -> dict[str, str]:
     """The given keys, by the names that must be hidden."""
-    found = {name: getattr(access, field) for field, name in PROPERTIES.items() if name in HIDDEN}
+    found = {name: getattr(access, field) for field, name in PROPERTIES.items() if field != "endpoint"}
     return {name: value for name, value in found.items() if value}
 
 
@@ -159,7 +170,7 @@ def _unknown(spark: SparkSession, names: Iterable[str]) -> list[str]:
     """The names that the SparkConf of a session lacks. Raises `EtlError` as `check_hidden` does."""
     if not (wanted := list(names)):
         return []
-    with _unlogged():
+    with unlogged():
         conf = spark.sparkContext.getConf()
         check_hidden(conf)
         return [name for name in wanted if not conf.contains(name)]
@@ -168,15 +179,3 @@ def _unknown(spark: SparkSession, names: Iterable[str]) -> list[str]:
 def _set(context: SparkContext, values: dict[str, str | None]) -> None:
     for name, value in values.items():
         context.setLocalProperty(name, value)  # type: ignore[arg-type]  # None unsets
-
-
-@contextmanager
-def _unlogged() -> Iterator[None]:
-    """Keep calls to Spark out of py4j's log, which has all of them if a program logs at DEBUG."""
-    log = logging.getLogger("py4j")
-    before = log.level
-    log.setLevel(max(log.getEffectiveLevel(), logging.INFO))
-    try:
-        yield
-    finally:
-        log.setLevel(before)

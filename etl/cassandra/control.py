@@ -1,7 +1,8 @@
 """Control queries: definitions, small reads and transactions, from the driver.
 
-Contact points, port, datacenter and user come from ``spark.cassandra.*``, as they do for the Spark connector. The
-password is not part of a `Cluster`, so it is in no closure and no plan: `etl.secrets` brings it to executors.
+Contact points, port, datacenter, user and TLS come from ``spark.cassandra.*``, as they do for the Spark connector. The
+password and the client's key are not part of a `Cluster`, so they are in no closure and no plan: `etl.secrets` brings
+them to executors.
 """
 
 import logging
@@ -22,7 +23,7 @@ from pyspark.sql import SparkSession
 from etl.cassandra.cluster import CONNECT_SECONDS, REQUEST_SECONDS, Cluster
 from etl.cassandra.transactions import TransactionRetries
 from etl.errors import TableError, UnreachableError, one_line
-from etl.secrets import password_of
+from etl.secrets import client_key_of, password_of
 from formats.retries import Retries
 from schemas import TableName
 from schemas.tables import ADDED_COLUMNS, check_column, defined_columns
@@ -44,7 +45,8 @@ class Control:
     `UnreachableError` within 15 seconds if no contact point answers, or it refuses the user.
     """
 
-    def __init__(self, cluster: Cluster, *, password: str | None = None) -> None:
+    def __init__(self, cluster: Cluster, *, password: str | None = None, key: str | None = None) -> None:
+        """``key``: the client's, of TLS, in PEM."""
         self.cluster = cluster
         user = cluster.username
         profile = cassandra.cluster.ExecutionProfile(
@@ -64,6 +66,7 @@ class Control:
                 execution_profiles={cassandra.cluster.EXEC_PROFILE_DEFAULT: profile},
                 schema_metadata_enabled=False,
                 token_metadata_enabled=False,
+                ssl_context=cluster.tls and cluster.tls.context(key),
                 sockopts=[_TCP_NODELAY],  # without it every small query waits for the last one's acknowledgement
             )
         except cassandra.UnresolvableContactPoints:
@@ -77,7 +80,7 @@ class Control:
     @classmethod
     def from_spark(cls, spark: SparkSession) -> "Control":
         """Make a session from ``spark.cassandra.*``, not yet connected. Raises `EtlError` if a setting is wrong."""
-        return cls(Cluster.from_spark(spark), password=password_of(spark))
+        return cls(Cluster.from_spark(spark), password=password_of(spark), key=client_key_of(spark))
 
     def __enter__(self) -> Self:
         try:

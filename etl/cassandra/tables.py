@@ -12,6 +12,7 @@ from etl.cassandra.cluster import CONNECT_SECONDS
 from etl.cassandra.control import Control, check_columns
 from etl.columns import column, exact_names
 from etl.frames import start_anywhere
+from etl.tls import connector_options
 from formats.retries import Retries
 from schemas import TableName
 
@@ -55,7 +56,7 @@ def read_table(
         split = spark.conf.get("spark.cassandra.input.split.sizeInMB", None) or "256"
         reader = reader.option("spark.cassandra.input.split.sizeInMB", split)
     # The connector would turn joins on uuids that are binary here into look-ups by uuid, and fail.
-    reader = reader.option("directJoinSetting", "off")
+    reader = reader.option("directJoinSetting", "off").options(**connector_options(spark))
     with exact_names(spark):
         return _once_known(lambda: reader.load().select(*map(column, columns)))
 
@@ -83,6 +84,7 @@ def append_rows(frame: DataFrame, *, table: TableName, clock: int | None = None,
     expire, 0 for never.
     """
     written = frame.write.format(_FORMAT).options(keyspace=table.keyspace, table=table.table)
+    written = written.options(**connector_options(frame.sparkSession))
     if clock is not None:
         written = written.option("spark.cassandra.output.timestamp", str(clock))
     if ttl is not None:

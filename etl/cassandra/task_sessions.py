@@ -10,7 +10,7 @@ from pyspark import TaskContext
 
 from etl.cassandra.cluster import CONNECT_SECONDS, REQUEST_SECONDS, Cluster
 from etl.errors import TableError, UnreachableError, one_line
-from etl.secrets import PASSWORD
+from etl.secrets import KEY, PASSWORD
 from schemas import TableName
 from schemas.tables import check_column
 
@@ -141,11 +141,11 @@ async def row_reader(
 
 @asynccontextmanager
 async def task_session(cluster: Cluster) -> AsyncIterator[TaskSession]:
-    """Connect on an executor, with the password of `secrets_on_executors`. Raises `UnreachableError`."""
+    """Connect on an executor, with password and key of `secrets_on_executors`. Raises `UnreachableError`."""
     import acsylla
 
     task = TaskContext.get()
-    password = None if task is None else task.getLocalProperty(PASSWORD)
+    password, key = (None if task is None else task.getLocalProperty(name) for name in (PASSWORD, KEY))
     driver = acsylla.create_cluster(
         list(cluster.hosts),
         port=cluster.port,
@@ -156,6 +156,7 @@ async def task_session(cluster: Cluster) -> AsyncIterator[TaskSession]:
         consistency=acsylla.Consistency.LOCAL_QUORUM,
         core_connections_per_host=2,
         load_balance_dc_aware=cluster.datacenter,
+        **({} if cluster.tls is None else cluster.tls.for_acsylla(key)),
         log_level="disabled",  # its log callback outlives the session; errors are raised as exceptions
     )
     try:

@@ -24,6 +24,7 @@ from tests.support.access_checks import (
     PASSPHRASE,
     SECRET,
     authority,
+    encryption_of,
     library,
     read,
     split_of,
@@ -57,17 +58,10 @@ def guarded(
     tmp_path_factory: pytest.TempPathFactory, authority: Authority, devices: Certificate
 ) -> Iterator[Cassandra]:
     """A node with a table that requires TLS, a client certificate and a password."""
-    server = authority.issue("server", names=NAMES)
-    pem = {
-        "private_key": server.key.read_text(encoding="ascii") + server.certificate.read_text(encoding="ascii"),
-        "trusted_certificates": authority.ca.read_text(encoding="ascii"),
-    }
-    factory = {"class_name": "org.apache.cassandra.security.PEMBasedSslContextFactory", "parameters": pem}
-    encryption = {"enabled": True, "optional": False, "require_client_auth": True, "ssl_context_factory": factory}
     made = Cassandra(
         tmp_path_factory.mktemp("guarded"),
         auth=True,
-        yaml={"client_encryption_options": encryption},
+        yaml=encryption_of(authority, authority.issue("server", names=NAMES)),
         tls=authority.client(devices),
     )
     with made as node:

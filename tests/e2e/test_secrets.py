@@ -1,4 +1,6 @@
-"""Jobs that read S3 and write to a Cassandra with a password show no secret in logs, pages, files or command lines."""
+"""Jobs that read S3 and write to a Cassandra with TLS, client certificates and a password: they show no secret in logs,
+pages, files or command lines.
+"""
 
 import json
 import os
@@ -14,22 +16,28 @@ import pyarrow as pa
 import pyspark
 import pytest
 
+import loader
 from etl.cassandra.cluster import Cluster
 from etl.cassandra.control import Control
 from etl.errors import UnreachableError
+from etl.tls import Tls
 from formats.stores.s3 import S3Access
 from formats.stores.storage import Storage
-from imagestrata.devstack.servers.cassandra import DEFAULT_PASSWORD, DEFAULT_USER, Cassandra
+from imagestrata.devstack import jars
+from imagestrata.devstack.servers.cassandra import Cassandra
 from imagestrata.devstack.servers.s3 import S3
 from jobs import ingest
+from tests.support.access_checks import NAMES, authority, encryption_of, stranger
+from tests.support.certificates import Authority, Certificate
 from tests.support.services import fresh_name
 from tests.support.trees import picture
 
+__all__ = ["authority", "stranger"]  # fixtures
+
 SECRET = fresh_name("guarded")  # other tests have passwords on their command lines
 TOKEN = "canary-of-a-session-token"
-STORES = {
-    f"spark.cassandra.connection.ssl.{kind}Store.password": f"canary-of-a-{kind}-store" for kind in ("key", "trust")
-}
+SSL = "spark.cassandra.connection.ssl"
+STORES = {f"{SSL}.{kind}Store.password": f"canary-of-a-{kind}-store" for kind in ("key", "trust")}
 
 DEBUG = """
 rootLogger.level = debug
@@ -43,7 +51,7 @@ appender.console.layout.pattern = %p %c{1}: %m%n%ex
 
 PROBE = """
 import hashlib, os, sys, urllib.request
-from jobs import ingest
+from jobs import featurize, ingest, split, verify
 from jobs.command import execute
 from etl.secrets import executor_storage, secrets_on_executors
 from formats.stores.s3 import S3Access
@@ -62,6 +70,10 @@ def in_batches(batches):
 
 def run(spark, *, plan):
     report = ingest.run(spark, plan=plan)
+    tables = ["--data-table", "guarded.data", "--metadata-table", "guarded.metadata"]
+    featurize.run(spark, plan=featurize.parse_args([*tables, "--features", "sharpness"])[0])
+    split.run(spark, plan=split.parse_args([*tables, "-r", "2,1", "-o", os.environ["SPLITS"]])[0])
+    assert verify.run(spark, plan=verify.parse_args(tables)[0]).left == 0
     os.environ["AWS_SESSION_TOKEN"] = token
     found = S3Access.from_environment()
     wanted = [hashlib.sha256(value.encode()).hexdigest() for value in (found.key, found.secret, found.token)]
@@ -82,13 +94,45 @@ execute("probe.py", run, plan, as_json=True, has_events=False)
 
 
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cassandra]:
-    """A Cassandra that requires a password."""
-    with Cassandra(tmp_path_factory.mktemp("guarded"), auth=True) as server:
-        cluster = Cluster(tuple(server.hosts), server.port, username=DEFAULT_USER)
-        with Control(cluster, password=DEFAULT_PASSWORD) as control:
-            control.define(f"CREATE ROLE writer WITH PASSWORD = '{SECRET}' AND LOGIN = true AND SUPERUSER = true")
+def client(authority: Authority) -> Certificate:
+    return authority.issue("client")
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory, authority: Authority, client: Certificate) -> Iterator[Cassandra]:
+    """A Cassandra that requires TLS, a client certificate and a password."""
+    made = Cassandra(
+        tmp_path_factory.mktemp("guarded"),
+        auth=True,
+        yaml=encryption_of(authority, authority.issue("server", names=NAMES)),
+        tls=authority.client(client),
+    )
+    with made as server:
+        with server.session() as cql:
+            for role in ("writer", "reader"):
+                cql.execute(f"CREATE ROLE {role} WITH PASSWORD = '{SECRET}' AND LOGIN = true")
+            cql.execute("GRANT CREATE ON ALL KEYSPACES TO writer")  # who has all rights on what it creates
         yield server
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory, authority: Authority, client: Certificate) -> dict[str, str]:
+    """The settings of TLS, without passwords."""
+    folder = tmp_path_factory.mktemp("stores")
+    return {
+        f"{SSL}.enabled": "true",
+        f"{SSL}.trustStore.path": str(
+            authority.trust_store(folder / "trust.p12", STORES[f"{SSL}.trustStore.password"])
+        ),
+        f"{SSL}.clientAuth.enabled": "true",
+        f"{SSL}.keyStore.path": str(client.key_store(folder / "client.p12", STORES[f"{SSL}.keyStore.password"])),
+    }
+
+
+def letters_of(key: Path) -> str:
+    """A line in the middle of a key, as it is in any file of it in PEM."""
+    lines = key.read_text(encoding="ascii").splitlines()
+    return lines[len(lines) // 2]
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +167,7 @@ class Place:
             "spark.executor.extraJavaOptions": log,
             "spark.executor.memory": "512m",
             "spark.logConf": "true",
+            "spark.jars": ",".join(path.as_uri() for path in jars.connector(Path(pyspark.__file__).parents[1])),
             **conf,
         }
         (self.own / "defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in lines.items()))
@@ -197,7 +242,15 @@ def _bytes(path: Path) -> bytes:
     return b""
 
 
-def test_secrets_reach_executors_and_leave_no_trace(guarded: Cassandra, s3: S3, pictures: str, tmp_path: Path) -> None:
+def test_secrets_reach_executors_and_leave_no_trace(
+    guarded: Cassandra,
+    s3: S3,
+    pictures: str,
+    tmp_path: Path,
+    authority: Authority,
+    client: Certificate,
+    stores: dict[str, str],
+) -> None:
     place = Place(tmp_path)
     (place.own / "probe.py").write_text(PROBE)
     conf = {
@@ -205,6 +258,7 @@ def test_secrets_reach_executors_and_leave_no_trace(guarded: Cassandra, s3: S3, 
         "spark.cassandra.auth.username": "writer",
         "spark.cassandra.auth.password": SECRET,
         "spark.eventLog.rolling.enabled": "true",
+        **stores,
         **STORES,
     }
     env = {
@@ -212,8 +266,10 @@ def test_secrets_reach_executors_and_leave_no_trace(guarded: Cassandra, s3: S3, 
         "AWS_SECRET_ACCESS_KEY": s3.secret_key,
         "AWS_SESSION_TOKEN": TOKEN,
         "AWS_ENDPOINT_URL": s3.endpoint,
+        "SPLITS": str(place.own / "splits"),
     }
     secrets = {"password": SECRET, "key": s3.access_key, "secret": s3.secret_key, "token": TOKEN, **STORES}
+    secrets["client's key"] = letters_of(client.key)
     tables = ["--data-table=guarded.data", "--metadata-table=guarded.metadata", "--split-subdir=train", "--json"]
     with place.watched(secrets) as seen:
         master = ("--master", "local-cluster[1,2,512]", "--verbose")
@@ -222,13 +278,23 @@ def test_secrets_reach_executors_and_leave_no_trace(guarded: Cassandra, s3: S3, 
     assert '"spark.imagestrata.s3.secret.key":"*********(redacted)"' in place.events()
     assert list((place.traces / "spark" / "work").rglob("stderr"))  # executors with separate files
     assert seen | place.found(secrets) == set()
+    with guarded.session() as cql:
+        cql.execute("GRANT SELECT ON KEYSPACE guarded TO reader")
+    access = loader.Access(
+        username="reader", password=SECRET, ca=authority.ca, certificate=client.certificate, key=client.key
+    )
+    split = loader.open_split(place.own / "splits", cache=tmp_path / "cache")
+    where = loader.Cluster(hosts=guarded.hosts, port=guarded.port, access=access)
+    with loader.CassandraSource(split, cluster=where, batch_size=2) as source:
+        assert sum(map(len, source.epoch(0))) == 2
 
 
 def test_secrets_of_the_configuration_and_the_command_line_are_not_logged(
-    guarded: Cassandra, s3: S3, pictures: str, tmp_path: Path
+    guarded: Cassandra, s3: S3, pictures: str, tmp_path: Path, client: Certificate, stores: dict[str, str]
 ) -> None:
     place = Place(tmp_path)
     conf = {
+        **stores,
         "spark.cassandra.connection.port": str(guarded.port),
         "spark.cassandra.auth.username": "writer",
         "spark.imagestrata.s3.endpoint": s3.endpoint,
@@ -244,7 +310,7 @@ def test_secrets_of_the_configuration_and_the_command_line_are_not_logged(
         "AWS_SESSION_TOKEN": TOKEN,
         "IMAGESTRATA_PASSWORD": "canary-of-the-loader",
     }
-    secrets = {"key": s3.access_key, **{name: env[name] for name in env}, **typed}
+    secrets = {"key": s3.access_key, "client's key": letters_of(client.key), **env, **typed}
     given = [text for name, value in typed.items() for text in ("--conf", f"{name}={value}")]
     tables = ["--data-table=typed.data", "--metadata-table=typed.metadata", "--split-subdir=train", "--json"]
     line = place.submit(conf, env, "--master", "local[2]", "--verbose", *given, ingest.__file__, pictures, *tables)
@@ -255,10 +321,23 @@ def test_secrets_of_the_configuration_and_the_command_line_are_not_logged(
     assert place.found(secrets) == set()
 
 
-def test_a_wrong_password_is_reported_in_one_line_without_it(guarded: Cassandra) -> None:
-    cluster = Cluster(tuple(guarded.hosts), guarded.port, username="writer")
-    with pytest.raises(UnreachableError, match="refuses user 'writer'") as caught, Control(cluster, password="wrong-8"):
-        pass
+def test_what_a_cluster_refuses_is_reported_in_one_line_without_secrets(
+    guarded: Cassandra, authority: Authority, stranger: Authority, client: Certificate
+) -> None:
+    texts = authority.ca.read_text(encoding="ascii"), client.certificate.read_text(encoding="ascii")
+    key = client.key.read_text(encoding="ascii")
+    cluster = Cluster(tuple(guarded.hosts), guarded.port, username="writer", tls=Tls(*texts))
+    with pytest.raises(UnreachableError, match="refuses user 'writer'") as caught:
+        Control(cluster, password="wrong-8", key=key).__enter__()
     assert "wrong-8" not in str(caught.value)
-    with pytest.raises(UnreachableError, match=r"spark\.cassandra\.auth"), Control(replace(cluster, username=None)):
-        pass
+    with pytest.raises(UnreachableError, match=r"spark\.cassandra\.auth"):
+        Control(replace(cluster, username=None), key=key).__enter__()
+    false = stranger.ca.read_text(encoding="ascii")
+    for tls, found in [
+        (None, r"requires TLS \(spark\.cassandra\.connection\.ssl\.enabled\)"),
+        (Tls(false, texts[1]), r"is its authority in .*trustStore\.path"),
+        (Tls(texts[0]), r"requires a client certificate \(.*clientAuth\.enabled\)"),
+    ]:
+        with pytest.raises(UnreachableError, match=found) as caught:
+            Control(replace(cluster, tls=tls), password=SECRET, key=key).__enter__()
+        assert letters_of(client.key) not in str(caught.value)

@@ -9,7 +9,7 @@ import pytest
 
 import loader
 from loader.cassandra import clients
-from tests.support.certificates import Authority
+from tests.support.certificates import Authority, Certificate
 from tests.support.split_folders import image_ids, write_split_folder
 
 IDS = image_ids(20)
@@ -54,3 +54,14 @@ def read(split: loader.Split, **options: object) -> dict[uuid.UUID, bytes]:
             }
     finally:
         assert time.monotonic() - start < 30
+
+
+def encryption_of(authority: Authority, server: Certificate) -> dict[str, object]:
+    """Settings of a node that requires TLS and client certificates of an authority."""
+    pem = {
+        "private_key": server.key.read_text(encoding="ascii") + server.certificate.read_text(encoding="ascii"),
+        "trusted_certificates": authority.ca.read_text(encoding="ascii"),
+    }
+    factory = {"class_name": "org.apache.cassandra.security.PEMBasedSslContextFactory", "parameters": pem}
+    encryption = {"enabled": True, "optional": False, "require_client_auth": True, "ssl_context_factory": factory}
+    return {"client_encryption_options": encryption}

@@ -4,9 +4,12 @@ import ssl
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import trustme
+from cryptography import x509
 from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.serialization import pkcs12
 
 
 @dataclass(frozen=True)
@@ -15,6 +18,14 @@ class Certificate:
 
     certificate: Path
     key: Path
+
+    def key_store(self, path: Path, password: str) -> Path:
+        """A key store of Java with both, as PKCS 12. The key must not be encrypted."""
+        key: Any = serialization.load_pem_private_key(self.key.read_bytes(), None)
+        certificate = x509.load_pem_x509_certificate(self.certificate.read_bytes())
+        encryption = serialization.BestAvailableEncryption(password.encode())
+        path.write_bytes(pkcs12.serialize_key_and_certificates(b"client", key, certificate, None, encryption))
+        return path
 
 
 class Authority:
@@ -38,6 +49,13 @@ class Authority:
         leaf.cert_chain_pems[0].write_to_path(made.certificate)
         write_key(leaf.private_key_pem.bytes(), made.key, passphrase=passphrase)
         return made
+
+    def trust_store(self, path: Path, password: str) -> Path:
+        """A key store of Java with the authority's certificate, as PKCS 12."""
+        ours = pkcs12.PKCS12Certificate(x509.load_pem_x509_certificate(self.ca.read_bytes()), b"authority")
+        encryption = serialization.BestAvailableEncryption(password.encode())
+        path.write_bytes(pkcs12.serialize_java_truststore([ours], encryption))
+        return path
 
     def server(self, certificate: Certificate) -> ssl.SSLContext:
         """The TLS context of a server with this certificate. It requires none of its clients."""

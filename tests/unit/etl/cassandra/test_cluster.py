@@ -31,11 +31,12 @@ def test_only_a_cluster_on_this_machine_may_be_started_here() -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{"enabled": "true"}, {"enabled": "TRUE"}, {"trustStore.path": "/ca.jks"}, {"keyStore.path": "/me.jks"},
-     {"clientAuth.enabled": "true", "enabled": "false"}],
-    ids=["enabled", "capitals", "trust store alone", "key store alone", "client alone"],
-)  # fmt: skip
-def test_any_setting_for_tls_is_refused_rather_than_ignored(settings: dict[str, str]) -> None:
-    """Without `enabled`, the connector ignores a trust store: passwords and images would be sent unencrypted."""
-    with pytest.raises(UnreachableError, match=r"without TLS: .*Found: spark\.cassandra\.connection\.ssl\.\w+"):
+    [{"trustStore.path": "/ca.jks"}, {"keyStore.path": "/me.jks"}, {"clientAuth.enabled": "true", "enabled": "false"}],
+    ids=["trust store", "key store", "client"],
+)
+def test_settings_of_tls_that_is_not_enabled_are_refused(settings: dict[str, str]) -> None:
+    """The connector ignores them: passwords and images would be sent unencrypted."""
+    with pytest.raises(
+        UnreachableError, match=r"ssl\.enabled set to true, .*Found: spark\.cassandra\.connection\.ssl\.\w+"
+    ):
         Cluster.from_spark(session({f"{SSL}.{name}": value for name, value in settings.items()}))
