@@ -95,7 +95,7 @@ def test_values_are_those_of_the_images_and_are_computed_once(
 
 FAULTS = {
     "raises": (1, "LookupError: no such thing"),
-    "hangs": (2, "no value within 15 s"),
+    "hangs": (2, "no value within 5 s"),
     "crashes": (3, "its process ended with signal 11"),
     "reshapes": (4, "Wanted float[2] for reshapes. Found: list of 3 items"),
 }
@@ -105,7 +105,7 @@ def test_functions_that_fail_on_an_image_cost_only_that_image(
     spark: SparkSession, control: Control, tables: str
 ) -> None:
     # One function never ends. A machine under load needs some seconds for the others, which start a process first.
-    report = featurize(spark, tables, *(f"{name}={FUNCTIONS}:{name}" for name in FAULTS), timeout=15)
+    report = featurize(spark, tables, *(f"{name}={FUNCTIONS}:{name}" for name in FAULTS), timeout=5)
     assert report.views == {f"{name}@v1": ViewCounts(7, 1) for name in FAULTS}
     query = f"SELECT path, stage, reason FROM {tables}.quarantine WHERE ingest_id = {report.run_id}"
     assert query in str(report)
@@ -113,7 +113,7 @@ def test_functions_that_fail_on_an_image_cost_only_that_image(
     assert sorted(tuple(row) for row in control.execute(query)) == wanted
     for name, (bad, reason) in FAULTS.items():
         assert values(control, tables, f"{name}_v1", name)[name_of(tables, bad)] == [(1, reason, None)]
-    assert featurize(spark, tables, *FAULTS, timeout=15).images == 0
+    assert featurize(spark, tables, *FAULTS, timeout=5).images == 0
     again = featurize(spark, tables, "raises", f"also={FUNCTIONS}:raises", retry=True)
     assert again.views == {"raises@v1": ViewCounts(0, 1), "also@v1": ViewCounts(7, 1)}
     (row,) = control.execute(f"SELECT reason FROM {tables}.quarantine WHERE ingest_id = {again.run_id}")
