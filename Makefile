@@ -34,7 +34,7 @@ DEV := --extra spark --extra loader --extra cuda120 --extra train --extra s3 --e
 MEASURED := schemas formats etl jobs loader training imagestrata
 OURS := $(MEASURED) benchmarks
 
-.PHONY: help demo train-demo setup test test-unit histories simulate test-e2e test-pythons test-spark3 test-lowest test-all coverage check docs notebooks format up down service s3-up s3-down status clean-data clean lock wheel inventory deps.zip bench-demo bench-features bench-ingest bench-loader bench-server bench-service bench-shards bench-splits bench-tls bench-train
+.PHONY: help demo train-demo setup test test-unit histories simulate fuzz test-e2e test-pythons test-spark3 test-lowest test-all coverage check docs notebooks format up down service s3-up s3-down status clean-data clean lock wheel inventory deps.zip bench-demo bench-features bench-ingest bench-loader bench-server bench-service bench-shards bench-splits bench-tls bench-train
 
 ## First steps
 
@@ -69,6 +69,9 @@ histories: setup  ## play 100,000 random histories of tables, with kills and run
 
 simulate: setup  ## load 100,000 epochs from a simulated cluster in bad weather, on virtual time; 10 minutes (COUNT=1000 scenarios)
 	@$(RUN) python -m tests.support.simulation $(if $(COUNT),--count $(COUNT))
+
+fuzz: setup  ## read damaged files of every format for 30 minutes (MINUTES=5)
+	@$(RUN) python -m tests.support.fuzzing $(if $(MINUTES),--minutes $(MINUTES))
 
 test-e2e: setup  ## run the end-to-end tests: README, trainings, browser, clusters, kills (ALL=1: also the slow ones)
 	@$(RUN) imagestrata s3-build >/dev/null

@@ -42,7 +42,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 SPARK = ("tests/integration/etl/", "tests/integration/jobs/")
 """Tests of a Spark session. They often wait for Cassandra, so a run has three sessions for two cores."""
-SESSIONS = ("tests/integration/jobs/test_featurize", "tests/integration/jobs/test_jobs")
+SESSIONS = ("tests/integration/jobs/test_featurize", "tests/integration/jobs/test_ingest_ttl")
 """Tests from here on, by name, use the next session. Those of each session take about as long."""
 JOURNEYS = "tests/e2e/tables/"
 """Journeys of several jobs over tables: they share one session."""

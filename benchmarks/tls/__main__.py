@@ -1,4 +1,5 @@
-"""How fast images come from Cassandra over TLS, near and far away, with each client of the loader.
+"""How fast images come from Cassandra over TLS, near and far away, with each client of the loader; and how fast an
+ingest writes over TLS.
 
     make bench-tls
 
@@ -26,6 +27,7 @@ from benchmarks.harness.pairs import in_turn
 from benchmarks.harness.pictures import require_room
 from benchmarks.harness.results import Row, tell
 from benchmarks.harness.runs import Far, Run, describe
+from benchmarks.tls.jobs import OVER_TLS, PLAIN, rates_of_ingests
 from imagestrata.devstack import SetupError
 
 CLIENTS = ("cassandra-driver", "acsylla")
@@ -39,9 +41,11 @@ FIGURES = Figures(
         4: Figure("images/s over TLS, 150 ms: cassandra-driver over acsylla", ">=", 0.50),
         5: Figure("client CPU per image over TLS, 150 ms: cassandra-driver", "<=", 1.0, "ms"),
         6: Figure("client CPU per image over TLS, 150 ms: acsylla", "<=", 0.3, "ms"),
+        7: Figure("ingest, images/s: over TLS over plain", ">=", 0.80),
     }
 )
 _ROWS = 10_000
+_INGESTED, _INGESTED_QUICK = 3_000, 600  # pictures of each ingest
 _DISK_BYTES = 4_000_000_000
 
 Runs = Mapping[tuple[str, float], Sequence[Run]]
@@ -120,13 +124,24 @@ def rows_of_fixture(fixture: LoaderFixture, certificate: Path) -> dict[int, Row]
     return rows_of(runs, void=fixture.proxy.void(*runs.values()))
 
 
+def rows_of_jobs(folder: Path, fixture: LoaderFixture, certificate: Path, *, is_quick: bool) -> dict[int, Row]:
+    """Alternating ingests with TLS and without."""
+    pictures = _INGESTED_QUICK if is_quick else _INGESTED
+    pairs = fixture.sizes.many_pairs
+    rates = rates_of_ingests(folder, fixture.server, certificate, pictures=pictures, pairs=pairs)
+    medians = {kind: statistics.median(found) for kind, found in rates.items()}
+    note = f"{pictures:,} pictures, " + ", ".join(f"{kind} {found:,.0f} images/s" for kind, found in medians.items())
+    return {7: FIGURES.ratio_row(7, rates[OVER_TLS], rates[PLAIN], note=note)}
+
+
 def measure(parts: Parts, folder: Path) -> None:
     """Measure all rows with one fixture."""
     require_room(folder, bytes=_DISK_BYTES, files=10_000)
     sizes = QUICK if parts.is_quick else replace(FULL, fetched=_ROWS, warm=_ROWS // 4)
     certificate, yaml = make_certificate(folder)
     with loader_fixture(folder, sizes, yaml=yaml) as fixture:
-        parts.measure_whole(FIGURES, partial(rows_of_fixture, fixture, certificate))
+        parts.measure_whole(range(1, 7), partial(rows_of_fixture, fixture, certificate))
+        parts.measure_whole([7], partial(rows_of_jobs, folder, fixture, certificate, is_quick=parts.is_quick))
 
 
 if __name__ == "__main__":
