@@ -217,7 +217,7 @@ def test_kept_bytes_are_read_for_splits_of_then_and_for_older_splits(
         (folder / "val" / "b" / "0.png").write_bytes(picture(8888 + number))
         ingest.run(spark, plan=replace(plan, overwrite=True))
         runs.append(stored(control, plan))
-    for number, rows in enumerate(runs, 1):
+    for number, rows in enumerate(runs[:2], 1):
         split.run(spark, plan=split_plan(plan, tmp_path / str(number), as_of=str(number)))
         assert delivered(tmp_path / str(number)) == images_of(rows)
     assert delivered(tmp_path / "split") == images_of(runs[0])

@@ -132,6 +132,12 @@ class Reader:
     def read(self, epoch: int, steps: int | None) -> Got:
         """Read so many batches of an epoch."""
         got, life = Got(), self.life
+        if life.tries and steps != 0:  # without another batch, the position is that of the first try
+            with suppress(LoaderError):  # the epoch that is read anew tells
+                self._open = self._batches(epoch)
+                self._take(Got(), life.tries)
+            self._open.close()  # type: ignore[attr-defined]
+            self.source.skipped.clear()
         for attempt in range(2):
             self._open = self._batches(epoch)
             try:

@@ -33,6 +33,7 @@ class Life:
     workers: int = 1  # of each rank
     epochs: int = 0  # complete ones, before the last
     steps: int | None = None  # of the last epoch, after which it is stopped; None: all
+    tries: int = 0  # batches of each epoch that are read first; the iterator is then closed, and the epoch read anew
     step_seconds: float = 0.0  # between two batches
     budget: int = 1 << 40  # bytes
     max_in_flight: int = 64
@@ -114,6 +115,7 @@ def _life(numbers: random.Random, *, in_order: bool) -> Life:
         workers=numbers.choice((1, 1, 2, 3)) if in_order else 1,
         epochs=numbers.choice((0, 0, 1, 2)),
         steps=numbers.choice((None, numbers.randint(0, 3), numbers.randint(0, 12))),
+        tries=numbers.choice((0, 0, 0, 1, 3)),
         step_seconds=numbers.choice((0.0, 0.0, 0.01, 0.3)),
         budget=numbers.choice((1, 50, 1000, 1 << 40)),
         max_in_flight=numbers.choice((1, 2, 5, 64)),

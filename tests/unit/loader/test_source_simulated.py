@@ -24,7 +24,7 @@ from tests.support.simulation.scenarios import Life, Scenario, scenario
 
 
 def test_random_epochs_break_nothing() -> None:
-    assert first_broken(range(300)) is None
+    assert first_broken(range(200)) is None
 
 
 FOUND = {
