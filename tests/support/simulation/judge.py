@@ -249,7 +249,9 @@ class Play:
         first = source.first_step(self._epoch)
         steps = first if self._steps is None else self._steps
         is_short = not self.scenario.in_order and at is None and steps > max(first, reader.last)
-        if is_alone and (at == self._steps or is_short):
+        # A rank that has taken all its batches, but not the end, does not know whether others took one more.
+        is_behind = self.scenario.in_order and self._steps is None and not reader.is_complete
+        if is_alone and (at == self._steps or is_short) and not is_behind:
             return source.state_dict()
         return source.state_dict(epoch=self._epoch, steps=steps)
 

@@ -106,7 +106,7 @@ class Reader:
         self.ledger = Ledger()
         self.taken = 0  # bytes of batches
         self.last = -1  # the number of the last batch
-        self.has_failed = False
+        self.has_failed = self.is_complete = False
         options = Options.checked(
             batch_size=life.batch_size, rank=rank, world_size=life.ranks, seed=SEED, shuffle=scenario.shuffle,
             last_batch_policy=scenario.policy, memory_budget=life.budget, timeout=life.timeout,  # type: ignore[arg-type]
@@ -148,7 +148,7 @@ class Reader:
                 got.error, self.has_failed = error, True
             break
         self.clock.deadline = float("inf")
-        self.last = got.batches[-1].step if got.batches else -1
+        self.last, self.is_complete = got.batches[-1].step if got.batches else -1, got.is_complete
         got.left_out = [one.position for one in self.source.skipped if one.epoch == epoch]
         return got
 
