@@ -99,7 +99,7 @@ def number(field: bytes) -> int:
     """Parse the number in a header field: octal digits with blanks and NULs around them, or base 256. Raises ValueError
     for anything else, and for negative numbers.
     """
-    if field[0] == 0x80:
+    if field[:1] == b"\x80":
         return int.from_bytes(field[1:], "big")
     return _octal(field)
 

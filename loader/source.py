@@ -298,8 +298,7 @@ class Source:
                 delivered, late = delivered + len(batch), filled.late
                 if filled.skipped:
                     left_out += len(filled.skipped)
-                    gone = [one for one in filled.skipped if not isinstance(one.error, DeletedImageError)]
-                    missing += [(one.id, str(one.error)) for one in gone]
+                    missing += _missing(filled)
                     check_missing(missing, self._max_missing, samples=wanted, is_part=is_part, epoch=epoch)
                 self._meter(batch, filled.repeats)
                 if len(batch):  # all of it may have been skipped
@@ -554,6 +553,11 @@ def _epochs(plan: Plan, epoch: int, is_followed: bool, offset: int, every: int) 
         if not is_followed or not plan.whole.samples:
             return
         epoch += 1
+
+
+def _missing(filled: Filled) -> list[tuple[bytes, str]]:
+    """The samples of a batch that were skipped although they were not deleted: ids and errors."""
+    return [(one.id, str(one.error)) for one in filled.skipped if not isinstance(one.error, DeletedImageError)]
 
 
 def _again(

@@ -11,6 +11,8 @@ from schemas.errors import FormatVersionError, SchemaError
 
 T = TypeVar("T")
 
+# Sums of counts, and their products with a few bytes, stay below 2^63, the limit of the arrays that hold them.
+_MOST = 1 << 58
 _DIGEST = re.compile(r"[0-9a-f]+")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
@@ -85,8 +87,8 @@ def check_digest(text: object, digits: int = 64) -> str:
 
 def check_count(number: object) -> int:
     """Return a valid number of rows, samples or bytes. Raises `SchemaError`."""
-    if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-        raise SchemaError(f"Wanted a count of 0 or more. Found: {str(number)[:100]!r}")
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= _MOST:
+        raise SchemaError(f"Wanted a count of 0 to 2^58. Found: {str(number)[:100]!r}")
     return number
 
 

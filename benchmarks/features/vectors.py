@@ -18,14 +18,15 @@ from etl.cassandra.tables import append_rows, uuid_text
 from etl.features.vectors.index import update_index
 from etl.tables.metadata_table import MetadataTable
 from schemas.features import cql_type
-from schemas.tables import create_feature_values
+from schemas.tables import create_feature_values, create_shared
 
 
 def rows_of_index(folder: Path, figures: Figures, *, vectors: int, new: int, pairs: int) -> dict[int, Row]:
     """Build an index, then store new vectors alternately with an update of the index and without."""
     values = VECTOR.table_of(METADATA)
     fields = {name: cql_type(kind) for name, kind in VECTOR.fields.items()}
-    with feature_fixture(folder, create_feature_values(values, fields)) as fixture:
+    runs_table = create_shared("ingests", METADATA.keyspace)  # an update of an index is a run
+    with feature_fixture(folder, create_feature_values(values, fields), runs_table) as fixture:
         _store(fixture, 0, vectors)
         building = seconds_of(lambda: _update(fixture, vectors))
         tell(f"index of {vectors:,} vectors of {FLOATS} floats: {building:.1f} s")

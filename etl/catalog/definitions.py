@@ -82,7 +82,7 @@ def read_definitions(place: str) -> list[Entry]:
 def _entries(file: Path) -> Iterator[Entry]:
     try:
         document = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnicodeDecodeError, RecursionError, tomllib.TOMLDecodeError) as error:
         raise SourceError(f"Wanted definitions in {file}. Found: {error}") from None
     for section, tables in document.items():
         if section not in _SECTIONS or not isinstance(tables, list):

@@ -156,7 +156,7 @@ def _in_text(data: bytes, address: str) -> Iterator[tuple[str, str]]:
 def _in_parquet(data: bytes, address: str) -> Iterator[tuple[str, bytes | str]]:
     try:
         values: Sequence[bytes | str] = pq.read_table(io.BytesIO(data), columns=["id"]).column("id").to_pylist()
-    except (pa.ArrowException, LookupError, OSError) as error:
+    except (pa.ArrowException, LookupError, OSError, UnicodeDecodeError) as error:
         raise SourceError(f"Wanted a Parquet file with the column id at {address}. Found: {error}") from None
     for number, value in enumerate(values, start=1):
         yield f"row {number}", value

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 from uuid import UUID
 
 from pyspark.sql import DataFrame, SparkSession
@@ -62,6 +63,17 @@ class Images:
     def has_data(self) -> bool:
         """Whether rows contain the image bytes."""
         return "data" in self.samples.columns
+
+    def content(self, fingerprint: str, /) -> dict[str, Any]:
+        """What a manifest says of the images. ``fingerprint`` is that of their names and sizes, which counts if there
+        is no split.
+        """
+        return {
+            "label_type": self.label_type,
+            "class_names": self.class_names,
+            "source": self.source,
+            "source_fingerprint": self.fingerprint or fingerprint,
+        }
 
 
 def open_images(spark: SparkSession, *, plan: ShardPlan, keep: Keep) -> Images:

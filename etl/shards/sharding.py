@@ -63,22 +63,17 @@ def run(spark: SparkSession, *, plan: ShardPlan) -> ShardReport:
         images = open_images(spark, plan=plan, keep=partial(kept, stack=stack))
         if images.has_data or plan.changes_pictures or images.access != "random":
             stack.enter_context(pictures_in_rows(spark))
-        bare = images.bare
-        measured = fetched(map_batches(bare, task=measure, schema=MEASURES))
-        if not len(measured):
-            raise SourceError(f"Wanted images in {images.source}. Found: none.")
-        order_and_digest = (measured[name].to_numpy() for name in ("order", "digest"))
-        of_images = source_fingerprint(*order_and_digest)
+        measured, of_images = _measured(images)
         tag = tag_of(of_images, plan=plan)  # a split that is made again has its old fingerprint, also with other bytes
         if (before := output.published(tag)) is not None:
             log.info("all shards exist already")
             return ShardReport.of(before, out=output.address, rejected_by_reason={}, remarks=[], is_new=False,
                                   seconds=time.monotonic() - started)  # fmt: skip
         _check_tables(spark, images, rows=len(measured))
-        made = _made(images, bare, plan=plan, rows=len(measured), stack=stack)
+        made = _made(images, images.bare, plan=plan, rows=len(measured), stack=stack)
         if made is not None:
             measured = fetched(made.select("order", "size"))
-        samples = bare if made is None else made
+        samples = images.bare if made is None else made
         packing = _pack(measured, samples, plan=plan, source=images.source)
         log.info("write %s into %s", counted(len(measured), "image"), counted(len(packing), "shard"))
         order = ShardOrder(
@@ -94,14 +89,10 @@ def run(spark: SparkSession, *, plan: ShardPlan) -> ShardReport:
             counters=Counters(spark.sparkContext),
         )
         shards, counts, rejected = _write(samples, order=order, packing=packing, plan=plan)
-        content = {
-            "label_type": images.label_type,
-            "class_names": images.class_names,
-            "source": images.source,
-            "source_fingerprint": images.fingerprint or of_images,
-        }
         options = {**_options(plan), "as-of": images.as_of}
-        manifest, remarks = output.publish(shards, counts, rejected, tag=tag, content=content, options=options)
+        manifest, remarks = output.publish(
+            shards, counts, rejected, tag=tag, content=images.content(of_images), options=options
+        )
         return ShardReport.of(
             manifest,
             out=output.address,
@@ -109,6 +100,14 @@ def run(spark: SparkSession, *, plan: ShardPlan) -> ShardReport:
             remarks=[*images.remarks, *remarks],
             seconds=time.monotonic() - started,
         )
+
+
+def _measured(images: Images) -> tuple[pd.DataFrame, str]:
+    """The `MEASURES` of the images, and the fingerprint of all of them. Raises `SourceError` if there are none."""
+    measured = fetched(map_batches(images.bare, task=measure, schema=MEASURES))
+    if not len(measured):
+        raise SourceError(f"Wanted images in {images.source}. Found: none.")
+    return measured, source_fingerprint(measured["order"].to_numpy(), measured["digest"].to_numpy())
 
 
 def _check_tables(spark: SparkSession, images: Images, *, rows: int) -> None:

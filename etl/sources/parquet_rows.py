@@ -68,7 +68,7 @@ def opened(storage: Storage, name: str) -> Iterator[pq.ParquetFile]:
     try:
         with storage.open(name) as file:
             yield pq.ParquetFile(file, pre_buffer=False, buffer_size=_BUFFER)
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
         raise SourceError(unreadable(f"{storage.address}/{name}", error)) from None
 
 

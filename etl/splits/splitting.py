@@ -77,11 +77,7 @@ def run(spark: SparkSession, *, plan: SplitPlan) -> SplitReport:
         output = stack.enter_context(SplitOutput(plan.out, overwrite=plan.overwrite))
         metadata = open_metadata(spark, plan=plan, aside=output.aside("metadata"))
         dealt = share_out(spark, metadata, plan=plan, ratios=ratios, stack=stack)
-        if is_dictionary(plan.out) and sum(dealt.sizes) > MAX_ROWS:
-            raise TableError(
-                f"Wanted at most {MAX_ROWS:,} images in a split dictionary. Found: {sum(dealt.sizes):,}. "
-                "Write a folder instead: -o with a name that does not end with .pckl or .pkl."
-            )
+        _check_size(plan.out, sum(dealt.sizes))
         leaks = _leaks(dealt.rows) if plan.has_leak_check else {}
         if plan.folds:
             dealt = as_folds(dealt)
@@ -91,13 +87,9 @@ def run(spark: SparkSession, *, plan: SplitPlan) -> SplitReport:
             written = output.write(spark, ordered)
             summary = fetched(written.transform(summarise)).to_dict("records")
         found = parts(
-            summary,
-            files=output.files(),
-            counts=dealt.counts,
-            splits=len(dealt.sizes),
-            plan=plan,
-            label_type=metadata.label_type,
-        )
+            summary, files=output.files(), counts=dealt.counts, splits=len(dealt.sizes),
+            plan=plan, label_type=metadata.label_type,
+        )  # fmt: skip
         stored = _write_features(spark, output, written, metadata=metadata, parts=found)
         groups = None if is_dictionary(plan.out) else _write_groups(output, dealt, plan=plan, metadata=metadata)
         check_parts(found, sizes=dealt.sizes, counts=dealt.counts)
@@ -121,6 +113,14 @@ def run(spark: SparkSession, *, plan: SplitPlan) -> SplitReport:
             warnings=warnings,
             seconds=time.monotonic() - started,
             copies=plan.folds or 1,
+        )
+
+
+def _check_size(out: str, images: int) -> None:
+    if is_dictionary(out) and images > MAX_ROWS:
+        raise TableError(
+            f"Wanted at most {MAX_ROWS:,} images in a split dictionary. Found: {images:,}. "
+            "Write a folder instead: -o with a name that does not end with .pckl or .pkl."
         )
 
 

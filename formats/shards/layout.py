@@ -168,6 +168,8 @@ def contents_of(data: memoryview) -> Contents:
     place, before = 0, None
     while place < len(data) and data[place]:
         block = bytes(data[place : place + BLOCK])
+        if len(block) < BLOCK:
+            raise ValueError(f"a header that extends past the end, at {place}")
         name = block[:100].rstrip(b"\0").decode("ascii")
         size = number(block[124:136])
         key, dot, extension = name.partition(".")

@@ -80,7 +80,7 @@ def cached_metadata(
             places.append(place.drop_null().to_numpy())
         place = np.concatenate(places)
         table = pa.concat_tables(tables).take(pa.array(np.argsort(place))) if columns and tables else pa.table({})
-    except (FileNotFoundError, pa.ArrowException, KeyError) as error:
+    except (FileNotFoundError, pa.ArrowException, KeyError, UnicodeDecodeError) as error:
         raise _damaged(storage, error) from error
     is_known = np.zeros(len(ids), dtype=bool)
     is_known[place] = True
@@ -98,7 +98,7 @@ def column_names(address: str | os.PathLike[str], cache: CacheManifest) -> list[
         for file in cache.files[:1]:
             with storage.open(file.path) as stream:
                 return [name for name in pq.read_schema(stream).names if not name.startswith(OURS)]
-    except (FileNotFoundError, pa.ArrowException) as error:
+    except (FileNotFoundError, pa.ArrowException, UnicodeDecodeError) as error:
         raise _damaged(storage, error) from error
     return []
 

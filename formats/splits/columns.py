@@ -58,7 +58,7 @@ class ColumnFiles:
             raise self.damaged(f"no file {file.path}") from None
         except StorageError:
             raise
-        except (pa.ArrowException, KeyError, OSError) as error:
+        except (pa.ArrowException, KeyError, OSError, UnicodeDecodeError) as error:
             raise self.damaged(f"{file.path} cannot be read ({error})") from error
 
     def check_places(self, places: NDArray[np.int64], rows: int) -> None:

@@ -16,6 +16,8 @@ from loader.errors import StateError
 from loader.order.permutation import Sharding
 
 _FORMAT = 1
+# Places, and global batches, are computed in int64: larger numbers are damage.
+_MOST = 1 << 58
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +62,11 @@ class Share:
     def is_sound(self) -> bool:
         """Whether a rank can have these numbers."""
         numbers = (self.rank, self.world_size, self.batch_size, self.end, *self.late)
-        if not all(type(number) is int and number >= 0 for number in numbers):
+        if not all(type(number) is int and 0 <= number <= _MOST for number in numbers):
             return False
-        return self.rank < self.world_size and self.batch_size > 0 and all(number < self.end for number in self.late)
+        if not 0 < self.world_size * self.batch_size <= _MOST:
+            return False
+        return self.rank < self.world_size and all(number < self.end for number in self.late)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +141,8 @@ class State:
             is_sound &= all(0 <= place < state.start for place in state.pending)
             is_sound &= state.start < state.rows or bool(state.pending)  # something is left
             whole = (state.epoch, state.start, state.rows, state.global_batch_size, *state.pending)
-            is_sound &= all(type(number) is int for number in whole) and state.global_batch_size > 0
+            is_sound &= all(type(number) is int and number <= _MOST for number in whole)
+            is_sound &= state.global_batch_size > 0
             is_sound &= len({*state.pending}) == len(state.pending)
             is_sound &= share is None or share.is_sound
         except KeyError as error:

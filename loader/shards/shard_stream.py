@@ -158,9 +158,11 @@ def inflate(data: bytes, reserve: Callable[[int], None]) -> bytes:
 
     parts = []
     with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
-        while part := stream.read(_PART_BYTES):
-            reserve(len(part))
-            parts.append(part)
+        # `read` of pyarrow 26.0 does not free its buffer when the data is damaged.
+        buffer = memoryview(bytearray(_PART_BYTES))
+        while size := stream.readinto(buffer):
+            reserve(size)
+            parts.append(bytes(buffer[:size]))
     if _MAGIC not in data:  # of nothing, and of skipped data, nothing is made without an error
         raise ValueError("no zstd data")
     return b"".join(parts)
