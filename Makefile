@@ -30,7 +30,7 @@ IF_STARTED = $(IN) if [ ! -d build/cassandra ] && [ ! -d build/s3 ]; then echo "
 # two processes more than cores; the end-to-end tests start many processes themselves.
 PYTEST := -m pytest --max-worker-restart 1
 DEMO := --extra spark --extra cuda120 --group demo
-DEV := --extra spark --extra loader --extra cuda120 --extra train --extra s3 --extra shards --extra looks --extra onnx --extra lineage --extra metrics --extra lightning --extra notebooks --extra service --group dev
+DEV := --extra spark --extra loader --extra cuda120 --extra train --extra s3 --extra shards --extra looks --extra onnx --extra lineage --extra metrics --extra lightning --extra notebooks --extra service --extra secure --group dev
 MEASURED := schemas formats etl jobs loader training imagestrata
 OURS := $(MEASURED) benchmarks
 
@@ -129,9 +129,9 @@ format: setup  ## format the code and apply automatic fixes
 
 ## Servers
 
-up:  ## start the embedded Cassandra (PORT=9042, NODES=1)
-	@$(SETUP) --extra spark
-	@$(RUN) imagestrata up $(if $(PORT),--port "$(PORT)") --nodes $(or $(NODES),1)
+up:  ## start the embedded Cassandra (PORT=9042, NODES=1, SECURE=1 with TLS and roles)
+	@$(SETUP) --extra spark $(if $(SECURE),--extra secure)
+	@$(RUN) imagestrata up $(if $(PORT),--port "$(PORT)") --nodes $(or $(NODES),1) $(if $(SECURE),--secure)
 
 down:  ## stop it and keep its data
 	@$(IF_STARTED) $(RUN) imagestrata down

@@ -2,21 +2,27 @@
 
 The note is `node.json` in the folder of its data: `build/cassandra` in a checkout, and for an installed package
 `imagestrata/cassandra` in the user's folder of data. A Cassandra that was started with ``--data`` in another folder is
-not found.
+not found. If it requires TLS and passwords, the note names the folder that has them.
 """
 
 import json
 import os
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self, TypeAlias
 
 from formats.durability import whole_file
+from formats.errors import FormatsError
 from schemas.parsing import parsed
 
 NEWEST_FORMAT = 1
 NAME = "node.json"
+ROLES = ("admin", "writer", "reader")
+JOBS = "jobs.conf"
+
+Role: TypeAlias = Literal["admin", "writer", "reader"]
 
 
 def data_folder(root: Path) -> Path:
@@ -38,6 +44,7 @@ class LocalNode:
     hosts: tuple[str, ...]
     port: int
     processes: tuple[tuple[int, str], ...]  # the pid of each node, and when the kernel started it: see `start_time`
+    access: str | None = None  # the folder of certificates and passwords, if it requires them
 
     @classmethod
     def find(cls, place: Path | None = None) -> Self | None:
@@ -54,22 +61,44 @@ class LocalNode:
     @classmethod
     def _read(cls, found: dict[str, Any]) -> Self:
         processes = tuple((int(pid), str(started)) for pid, started in found["processes"])
-        return cls(tuple(map(str, found["hosts"])), int(found["port"]), processes)
+        access = found.get("access")
+        return cls(tuple(map(str, found["hosts"])), int(found["port"]), processes, access and str(access))
 
     @classmethod
-    def of(cls, hosts: Sequence[str], port: int, pids: Sequence[int]) -> Self:
+    def of(cls, hosts: Sequence[str], port: int, pids: Sequence[int], access: Path | None = None) -> Self:
         """A Cassandra whose nodes run now."""
-        return cls(tuple(hosts), port, tuple((pid, start_time(pid) or "") for pid in pids))
+        processes = tuple((pid, start_time(pid) or "") for pid in pids)
+        return cls(tuple(hosts), port, processes, None if access is None else str(access))
 
     def write(self, place: Path) -> None:
         """Write the note, whole or not at all."""
         with whole_file(place) as file:
             file.write(f"{json.dumps({'format': NEWEST_FORMAT, **asdict(self)})}\n".encode())
 
+    @classmethod
+    def at(cls, hosts: Sequence[str], port: int) -> Self | None:
+        """The node of the note if these are its addresses and its port, else None. Raises as `find` does."""
+        if not all(host.startswith("127.") for host in hosts):
+            return None  # a damaged note does not matter then
+        node = cls.find()
+        return node if node is not None and port == node.port and {*hosts} <= {*node.hosts} else None
+
     @property
     def is_running(self) -> bool:
         """Whether one of these very processes still runs."""
         return any(start_time(pid) == started for pid, started in self.processes)
+
+    def variables(self, role: Role) -> dict[str, str]:
+        """The variables IMAGESTRATA_* with the access of a role; none if it requires none. Raises `FormatsError`."""
+        return {} if self.access is None else variables_in(Path(self.access, f"{role}.env"))
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The properties of Spark with the access of jobs; none if it requires none. Raises `FormatsError`."""
+        if self.access is None:
+            return {}
+        pairs = (line.partition(" ") for line in _text(Path(self.access, JOBS)).splitlines())
+        return {name: value for name, _, value in pairs}
 
     def __str__(self) -> str:
         return f"{','.join(self.hosts)} port {self.port}"
@@ -82,6 +111,22 @@ class LocalNode:
         )
 
 
+def variables_in(path: Path) -> dict[str, str]:
+    """The variables in a file of lines ``NAME=VALUE`` for a shell. Raises `FormatsError`."""
+    pairs = (shlex.split(line)[0].partition("=") for line in _text(path).splitlines())
+    return {name: value for name, _, value in pairs}
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise FormatsError(
+            f"Wanted the access to the Cassandra of `imagestrata up` in {path}. Found: {error.strerror}. "
+            "Run as the user who started it, or name hosts, user and certificates yourself."
+        ) from None
+
+
 def hosts_of_script(hosts: Sequence[str] | None) -> Sequence[str] | None:
     """Contact points for the loader in a script: as given, None for it to find the local node, else 127.0.0.1."""
     return ("127.0.0.1",) if hosts is None and LocalNode.find() is None else hosts
@@ -89,8 +134,7 @@ def hosts_of_script(hosts: Sequence[str] | None) -> Sequence[str] | None:
 
 def described(hosts: Sequence[str], port: int) -> str:
     """An address of Cassandra for people, and whether it is the one in the note."""
-    node = LocalNode.find()
-    is_local = node is not None and (tuple(hosts), port) == (node.hosts, node.port)
+    is_local = LocalNode.at(hosts, port) is not None
     return f"{','.join(hosts)} port {port}" + " (started by `imagestrata up`)" * is_local
 
 

@@ -16,6 +16,7 @@ import os
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Self
 
@@ -30,7 +31,10 @@ from etl.catalog.drawing import as_svg, as_text
 from etl.catalog.lineage import Lineage, Tracer, UsedImages
 from etl.catalog.products import Product, digest_of_file, product_at, register_product
 from etl.errors import TableError
+from etl.tls import Tls
 from formats.local_node import LocalNode
+from loader import Access
+from loader.errors import OptionError
 from schemas import TableName
 from schemas.tables import check_keyspace
 
@@ -42,7 +46,9 @@ ALL_KINDS = (*KINDS, *READ_KINDS)
 class Registry:
     """The registry of a keyspace. A context manager: it is connected inside the block. Without ``hosts`` and ``port``,
     the Cassandra is the one that `imagestrata up` started, else 127.0.0.1 port 9042. Raises `IdentifierError` for a
-    keyspace that is not a valid name, and on entering `UnreachableError`.
+    keyspace that is not a valid name, `OptionError` as `loader.Access` does, and on entering `UnreachableError`.
+    User, password and certificates are those of ``access``, else of the environment, as for `loader.Cluster`, else
+    those of the Cassandra of `imagestrata up`.
     """
 
     def __init__(
@@ -53,9 +59,11 @@ class Registry:
         port: int | None = None,
         username: str | None = None,
         password: str | None = None,
+        access: Access | None = None,
     ) -> None:
         self.keyspace = check_keyspace(keyspace)
-        self._control = control_at(hosts, port, username=username, password=password)
+        access = access or Access.from_environment(username=username, password=password)
+        self._control = control_at(hosts, port, access=access)
 
     def __enter__(self) -> Self:
         self._control.__enter__()
@@ -195,9 +203,22 @@ def _is_of(found: str, kind: str) -> bool:
     return found == kind or found.startswith(f"{kind} of ")
 
 
-def control_at(hosts: Sequence[str] | None, port: int | None, *, username: str | None, password: str | None) -> Control:
-    """Control queries to these contact points, else to the Cassandra of `imagestrata up`, else to 127.0.0.1."""
+def control_at(hosts: Sequence[str] | None, port: int | None, *, access: Access) -> Control:
+    """Control queries to these contact points, else to the Cassandra of `imagestrata up`, else to 127.0.0.1. Raises
+    `OptionError` for a secure connect bundle, and for certificates that cannot be read.
+    """
+    if access.bundle is not None:
+        raise OptionError(
+            f"Wanted hosts, user and certificates. Found: the bundle {access.bundle}, which only the loader takes."
+        )
     node = LocalNode.find() if hosts is None else None
     address = tuple(hosts or (node.hosts if node else ("127.0.0.1",)))
-    cluster = Cluster(hosts=address, port=port or (node.port if node else 9042), username=username)
-    return Control(cluster, password=password)
+    port = port or (node.port if node else 9042)
+    if access == Access() and (node := LocalNode.at(address, port)) is not None:
+        access = Access.from_environment(node.variables("writer"))
+    context, tls = access.strict_tls(), None
+    if access.ca is not None:
+        certificate = None if access.certificate is None else Path(access.certificate).read_text(encoding="utf-8")
+        tls = Tls(Path(access.ca).read_text(encoding="utf-8"), certificate)
+    cluster = Cluster(hosts=address, port=port, username=access.username, tls=tls)
+    return Control(cluster, password=access.password, tls=context)

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from imagestrata.registry import Change, Registry
 
 _ACTIONS = ("list", "show", "describe", "tag", "add", "apply", "delete")
-_CONNECTION = """Cassandra is the one that `imagestrata up` started, unless --host names another. The user and the
-password are IMAGESTRATA_USERNAME and IMAGESTRATA_PASSWORD."""
+_CONNECTION = """Cassandra is the one that `imagestrata up` started, unless --host names another. User, password and
+certificates are those of the variables IMAGESTRATA_USERNAME, IMAGESTRATA_PASSWORD, IMAGESTRATA_CA,
+IMAGESTRATA_CERTIFICATE and IMAGESTRATA_KEY."""
 _MANUAL = f"""Show and change what is registered in a keyspace.
 
   imagestrata registry list -k digits
@@ -217,8 +218,6 @@ def _connection(args: argparse.Namespace) -> dict[str, Any]:
     return {
         "hosts": args.host.split(",") if args.host else None,
         "port": args.port,
-        "username": os.environ.get("IMAGESTRATA_USERNAME") or None,
-        "password": os.environ.get("IMAGESTRATA_PASSWORD"),
     }
 
 
@@ -341,9 +340,11 @@ def _since_then(args: argparse.Namespace, keyspace: str) -> int:
     with _opened(args, keyspace) as registry:
         images = ModelImages(*registry.images_of_model(args.target))
         cluster = registry.cluster
+    is_named = args.host is not None or args.port is not None
     user = {"spark.cassandra.auth.username": os.environ.get("IMAGESTRATA_USERNAME"),
             "spark.cassandra.auth.password": os.environ.get("IMAGESTRATA_PASSWORD")}  # fmt: skip
-    where = {HOST: ",".join(cluster.hosts), PORT: str(cluster.port)}
+    # Otherwise the job finds the Cassandra of `imagestrata up`, with the access that it requires.
+    where = {HOST: ",".join(cluster.hosts), PORT: str(cluster.port)} if is_named else {}
     settings = {**where, **{name: value for name, value in user.items() if value}}
     execute("lineage", run, images, as_json=args.json, has_events=False, settings=settings)
     return 0
@@ -352,9 +353,10 @@ def _since_then(args: argparse.Namespace, keyspace: str) -> int:
 def _similar(args: argparse.Namespace) -> int:
     from etl.features.vectors.neighbors import find_neighbors
     from imagestrata.registry import control_at
+    from loader import Access
 
     logging.getLogger("cassandra.protocol").setLevel(logging.ERROR)  # the server warns that a search reads one replica
-    with control_at(**_connection(args)) as control:
+    with control_at(**_connection(args), access=Access.from_environment()) as control:
         found = find_neighbors(
             control, args.image, metadata=args.metadata, view=args.view, count=args.count, exact=args.exact,
             columns=args.columns,

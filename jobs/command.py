@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HOST, PORT = "spark.cassandra.connection.host", "spark.cassandra.connection.port"
+USER = "spark.cassandra.auth.username"
 
 
 class Report(Protocol):
@@ -108,19 +109,21 @@ def _session(name: str, *, needs_cassandra: bool, settings: Mapping[str, str]) -
     conf = spark_conf().setAppName(name).setAll([*settings.items()])
     for secret in HIDDEN:
         conf.setIfMissing(secret, "")
-    check_hidden(conf)
     origin = locate(conf, LocalNode.find(), needs_cassandra=needs_cassandra)
+    check_hidden(conf)
     SparkContext.getOrCreate(conf)
     return SparkSession.builder.appName(name).getOrCreate(), origin
 
 
 def locate(conf: "SparkConf", node: LocalNode | None, *, needs_cassandra: bool = True) -> str:
-    """Set Cassandra's address if the configuration has none: that of the local node, else 127.0.0.1 port 9042. Returns
-    the end of a line that names the address: where it comes from. Raises `UnreachableError` if the local node has
-    ended, or executors on other machines would not reach it.
+    """Set Cassandra's address if the configuration has none: that of the local node, else 127.0.0.1 port 9042. The
+    local node's access is set, too, unless the configuration has one. Returns the end of a line that names the address:
+    where it comes from. Raises `UnreachableError` if the local node has ended, or executors on other machines would not
+    reach it, and `FormatsError` if its access cannot be read.
     """
     if conf.get(HOST) or conf.get(PORT):
         conf.set(HOST, conf.get(HOST) or "127.0.0.1").set(PORT, conf.get(PORT) or "9042")
+        _grant(conf, node)
         return " (from Spark's configuration)"
     if node is None:
         conf.set(HOST, "127.0.0.1").set(PORT, "9042")
@@ -133,4 +136,17 @@ def locate(conf: "SparkConf", node: LocalNode | None, *, needs_cassandra: bool =
     if needs_cassandra and not node.is_running:
         raise UnreachableError(node.not_running(HOST))
     conf.set(HOST, ",".join(node.hosts)).set(PORT, str(node.port))
+    _grant(conf, node)
     return " (started by `imagestrata up`)"
+
+
+def _grant(conf: "SparkConf", node: LocalNode | None) -> None:
+    """Set the access that the local node requires, if the configuration has its address and no access."""
+    from etl.py4j_log import unlogged
+    from etl.tls import ENABLED
+
+    hosts, port = str(conf.get(HOST)).split(","), str(conf.get(PORT))
+    is_there = node is not None and port == str(node.port) and {*hosts} <= {*node.hosts}
+    if node is not None and is_there and not (conf.get(USER) or conf.get(ENABLED)):
+        with unlogged():
+            conf.setAll([*node.properties.items()])

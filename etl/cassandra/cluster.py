@@ -65,13 +65,14 @@ class Cluster:
         )
 
     def _about_tls(self, found: str) -> str:
-        """What a failed connection says of TLS, if it does."""
+        """What a failed connection says of TLS, if it does: the settings of jobs, and the variables of commands."""
         if "certificate verify failed" in found:
-            return f" (is its authority in {TRUST}.path, and its address in its certificate?)"
+            return f" (is its authority in {TRUST}.path or IMAGESTRATA_CA, and its address in its certificate?)"
         if any(text in found for text in _REFUSALS):
             if self.tls is None:
-                return f", as by a server that requires TLS ({ENABLED})"
+                return f", as by a server that requires TLS ({ENABLED}, or IMAGESTRATA_CA)"
             if self.tls.certificate is None:
-                return f", as by a server that requires a client certificate ({WITH_CLIENT})"
-            return f", as by a server that refuses the certificate in {KEYS}.path"
+                wanted = f"{WITH_CLIENT}, or IMAGESTRATA_CERTIFICATE"
+                return f", as by a server that requires a client certificate ({wanted})"
+            return f", as by a server that refuses the certificate in {KEYS}.path or IMAGESTRATA_CERTIFICATE"
         return ""

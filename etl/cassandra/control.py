@@ -8,6 +8,7 @@ them to executors.
 import logging
 import re
 import socket
+import ssl
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -45,8 +46,8 @@ class Control:
     `UnreachableError` within 15 seconds if no contact point answers, or it refuses the user.
     """
 
-    def __init__(self, cluster: Cluster, *, password: str | None = None, key: str | None = None) -> None:
-        """``key``: the client's, of TLS, in PEM."""
+    def __init__(self, cluster: Cluster, *, password: str | None = None, tls: ssl.SSLContext | None = None) -> None:
+        """``tls``: the context of connections, with the client's key."""
         self.cluster = cluster
         user = cluster.username
         profile = cassandra.cluster.ExecutionProfile(
@@ -66,7 +67,7 @@ class Control:
                 execution_profiles={cassandra.cluster.EXEC_PROFILE_DEFAULT: profile},
                 schema_metadata_enabled=False,
                 token_metadata_enabled=False,
-                ssl_context=cluster.tls and cluster.tls.context(key),
+                ssl_context=tls,
                 sockopts=[_TCP_NODELAY],  # without it every small query waits for the last one's acknowledgement
             )
         except cassandra.UnresolvableContactPoints:
@@ -80,7 +81,9 @@ class Control:
     @classmethod
     def from_spark(cls, spark: SparkSession) -> "Control":
         """Make a session from ``spark.cassandra.*``, not yet connected. Raises `EtlError` if a setting is wrong."""
-        return cls(Cluster.from_spark(spark), password=password_of(spark), key=client_key_of(spark))
+        cluster = Cluster.from_spark(spark)
+        tls = None if cluster.tls is None else cluster.tls.context(client_key_of(spark))
+        return cls(cluster, password=password_of(spark), tls=tls)
 
     def __enter__(self) -> Self:
         try:
@@ -211,6 +214,12 @@ class Control:
             yield
         except (cassandra.InvalidRequest, cassandra.AlreadyExists) as error:
             raise TableError(f"Wanted a query that Cassandra at {self.cluster} accepts. Found: {error}") from None
+        except cassandra.Unauthorized as error:
+            found = re.search('message="(.*)"', str(error))
+            raise TableError(
+                f"Wanted a role with this permission in Cassandra at {self.cluster}. "
+                f"Found: {found[1] if found else error}. GRANT it, or log in as another role."
+            ) from None
         except _FAILURES as error:
             raise _unreachable(self.cluster, error) from None
 
@@ -241,7 +250,8 @@ def _unreachable(cluster: Cluster, error: Exception) -> UnreachableError:
     if any(isinstance(cause, cassandra.AuthenticationFailed) for cause in [error, *causes]):
         return UnreachableError(
             f"Wanted to log in to Cassandra at {cluster}. Found: it refuses {user} with this password. "
-            "Set spark.cassandra.auth.username and spark.cassandra.auth.password."
+            "Set spark.cassandra.auth.username and spark.cassandra.auth.password, or IMAGESTRATA_USERNAME and "
+            "IMAGESTRATA_PASSWORD for a command."
         )
     return cluster.unreachable("; ".join(dict.fromkeys(map(_reason, causes[:3]))) or _reason(error))
 

@@ -18,14 +18,13 @@ from rich.console import Console
 from rich.table import Table
 
 import loader
-from etl.cassandra.cluster import Cluster
-from etl.cassandra.control import Control
 from formats.command_line import INTERRUPTED
 from imagestrata.demo import SPLITS, digits, report
 from imagestrata.devstack import java, sparkconf
 from imagestrata.devstack.commands import DATA as CASSANDRA_FOLDER
 from imagestrata.devstack.commands import usual_port
 from imagestrata.devstack.servers.cassandra import Cassandra
+from imagestrata.registry import control_at
 from jobs import ingest, split
 from schemas.errors import ImagestrataError
 
@@ -61,8 +60,9 @@ def run(data: Path | None = None, *, port: int | None = None) -> dict[str, Any]:
     tree = digits.write(BUILD / "digits") if data is None else data.resolve()
     subdirs = [name for name in SPLITS if (tree / name).is_dir()]
     configure(tree, subdirs)
-    with Control(Cluster(hosts=("127.0.0.1",), port=port)) as control:
-        control.define(f'DROP KEYSPACE IF EXISTS "{KEYSPACE}"')
+    with control_at(["127.0.0.1"], port, access=loader.Access()) as control:
+        if control.execute("SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = ?", [KEYSPACE]):
+            control.define(f'DROP KEYSPACE "{KEYSPACE}"')  # roles have no right to drop what does not exist
     console.print(f"[bold]ingest[/]  spark-submit jobs/ingest.py {tree}", soft_wrap=True)
     use_own_spark(port)
     ingested = job(ingest.main, "--overwrite")
@@ -102,7 +102,8 @@ def run(data: Path | None = None, *, port: int | None = None) -> dict[str, Any]:
 
 def start_cassandra(port: int | None, console: Console) -> int:
     """Start the embedded Cassandra unless it is running; returns its port. Raises `DevstackError`."""
-    server = Cassandra(CASSANDRA_FOLDER, port=usual_port(CASSANDRA_FOLDER / "cluster.json", port))
+    usual = usual_port(CASSANDRA_FOLDER / "cluster.json", port)
+    server = Cassandra.existing(CASSANDRA_FOLDER, port=usual) or Cassandra(CASSANDRA_FOLDER, port=usual)
     started = time.monotonic()
     with console.status("Cassandra is starting"):
         fresh = server.start()

@@ -78,13 +78,12 @@ def train(epochs: int, console: "Console") -> dict[str, float | int]:
     import torch
 
     import loader
-    from etl.cassandra.cluster import Cluster
-    from etl.cassandra.control import Control
     from imagestrata.demo import journey as demo
+    from imagestrata.registry import control_at
     from schemas import TableName
 
     port = demo.start_cassandra(None, console)
-    with Control(Cluster(hosts=("127.0.0.1",), port=port)) as control:
+    with control_at(["127.0.0.1"], port, access=loader.Access()) as control:
         is_filled = control.columns(TableName(demo.KEYSPACE, "data")) is not None
     if not (is_filled and (demo.SPLIT / "_manifest.json").is_file()):
         demo.run()

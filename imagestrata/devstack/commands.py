@@ -1,4 +1,4 @@
-"""The commands for the embedded Cassandra, the embedded S3 server, and a browser for tests.
+"""The commands for the embedded Cassandra, Spark cluster and S3 server, and a browser for tests.
 
 Data stay in build/cassandra and build/s3 between runs, until `clean-data` and `s3-clean-data`; for an installed
 package, in ~/.local/share/imagestrata.
@@ -6,6 +6,7 @@ package, in ~/.local/share/imagestrata.
 
 import argparse
 import importlib
+import os
 import shlex
 import sys
 import time
@@ -21,12 +22,15 @@ from formats.local_node import PLACE
 from imagestrata.devstack import chromium
 from imagestrata.devstack.servers import s3
 from imagestrata.devstack.servers.cassandra import DEFAULT_PASSWORD, DEFAULT_USER, MAX_NODES, Cassandra
+from imagestrata.devstack.servers.spark import MAX_WORKERS, Spark
 from imagestrata.devstack.steps import Step
 
 DATA = PLACE.parent
 PORT = 9042
 S3_DATA = DATA.with_name("s3")
 S3_PORT = 7070
+SPARK = "spark"  # the folder of the Spark cluster, in that of Cassandra
+HOST, PORT_OF_CASSANDRA = "spark.cassandra.connection.host", "spark.cassandra.connection.port"
 
 _MIB = 1 << 20
 _LEAST_HEAP_MIB = 256
@@ -36,10 +40,19 @@ _UP = f"""Start the embedded Cassandra and wait until it answers.
   imagestrata up
   imagestrata up --port 9151
   imagestrata up --nodes 3        three nodes, on 127.0.0.1, 127.0.0.2 and 127.0.0.3
+  imagestrata up --secure         with TLS, client certificates, and roles with passwords
+  imagestrata up --nodes 3 --spark 2    and a Spark cluster of a master and two workers, on 127.0.0.1
 
 Jobs and trainings use it if you do not configure another Cassandra; their first lines name the address. With --data,
 they do not find it: give them its address. Each checkout has its own Cassandra. An installed package has one for each
 user, in imagestrata/cassandra below $XDG_DATA_HOME or ~/.local/share.
+
+With --secure, the folder `access` in the folder of data has certificates, and passwords of the roles writer (of jobs),
+reader (of trainings) and admin, the superuser. Only you can read it. Jobs, trainings and commands on this machine use
+it. Connections between nodes are not encrypted.
+
+With --spark, jobs run on the cluster if you submit them with --properties-file. The last line shows the command.
+`imagestrata down` stops the cluster, too.
 
 {sizes.HELP}.
 
@@ -89,6 +102,8 @@ def _add_up(parser: Parser) -> None:
     add("--port", type=own_port, metavar="N", help=f"the CQL port (default: the port of its last run, or {PORT})")
     add("--nodes", type=int, default=1, choices=range(1, MAX_NODES + 1), help="the number of nodes (default: 1)")
     add("--auth", action="store_true", help="require a user and a password: cassandra, cassandra")
+    add("--secure", action="store_true", help="require TLS, client certificates, and roles with passwords")
+    add("--spark", type=int, choices=range(1, MAX_WORKERS + 1), metavar="N", help="start a Spark cluster of N workers")
     add("--heap", type=_heap, default=512 * _MIB, metavar="SIZE", help="the heap of each node (default: 512MiB)")
 
 
@@ -125,7 +140,9 @@ def up(args: argparse.Namespace) -> int:
     """Start the Cassandra and print where it is."""
     importlib.import_module("cassandra")  # it is needed when the server answers: a missing extra is said before
     port = usual_port(args.data / "cluster.json", args.port)
-    server = Cassandra(args.data, port=port, nodes=args.nodes, auth=args.auth, heap_mb=args.heap // _MIB)
+    server = Cassandra(
+        args.data, port=port, nodes=args.nodes, auth=args.auth, secure=args.secure, heap_mb=args.heap // _MIB
+    )
     started = time.monotonic()
     current = Step("Cassandra", sys.stderr)
     if sys.stderr.isatty():
@@ -135,14 +152,46 @@ def up(args: argparse.Namespace) -> int:
     fresh = server.start(progress=current.progress)
     current.end()
     word = f"started in {time.monotonic() - started:.1f} s" if fresh else "is already running"
-    user = f"  user {DEFAULT_USER}, password {DEFAULT_PASSWORD}" if args.auth else ""
+    user = f"  user {DEFAULT_USER}, password {DEFAULT_PASSWORD}" if args.auth and not args.secure else ""
+    user += f"  certificates and passwords in {server.access}" if server.access else ""
     print(f"Cassandra {word}: {_places(server)}{user}  data and logs in {server.folder}{_runtime(server)}")
     if args.data.resolve() != DATA.resolve():
         print(
             f"Jobs find it with --conf spark.cassandra.connection.host={','.join(server.hosts)} "
             f"--conf spark.cassandra.connection.port={server.port}"
         )
+    if args.spark is not None:
+        _up_spark(args.data / SPARK, args.spark, server)
     return 0
+
+
+def _up_spark(folder: Path, workers: int, server: Cassandra) -> None:
+    """Start the Spark cluster and print how jobs use it."""
+    cluster, started = Spark(folder, workers=workers), time.monotonic()
+    settings = {HOST: ",".join(server.hosts), PORT_OF_CASSANDRA: str(server.port)}
+    fresh = cluster.start(settings=settings)
+    word = f"started in {time.monotonic() - started:.1f} s" if fresh else "is already running"
+    print(f"Spark {word}: {_processes(cluster)}  {cluster.page}  logs in {cluster.folder}")
+    place = os.path.relpath(cluster.submit_conf)
+    print(f"Submit jobs to it with: spark-submit --properties-file {shlex.quote(place)} jobs/ingest.py ...")
+
+
+def _processes(cluster: Spark) -> str:
+    return f"{cluster.master}, " + ", ".join(f"{name} (pid {cluster.pid(name) or 'none'})" for name in cluster.names)
+
+
+def down(args: argparse.Namespace) -> None:
+    """Stop the Spark cluster, if there is one, and Cassandra."""
+    if (cluster := Spark.existing(args.data / SPARK)) is not None and cluster.stop():
+        print("Spark stopped")
+    _down("Cassandra", "data", Cassandra.existing(args.data))
+
+
+def clean_data(args: argparse.Namespace) -> None:
+    """Stop both, and delete Cassandra's folder, which has Spark's."""
+    if (cluster := Spark.existing(args.data / SPARK)) is not None:
+        cluster.stop()
+    _clean("Cassandra", "data", Cassandra.existing(args.data))
 
 
 def _down(name: str, what: str, server: Cassandra | s3.S3 | None) -> None:
@@ -161,6 +210,9 @@ def _clean(name: str, what: str, server: Cassandra | s3.S3 | None) -> None:
 def status(args: argparse.Namespace) -> int:
     """Show what runs."""
     server = Cassandra.existing(args.data)
+    if (cluster := Spark.existing(args.data / SPARK)) is not None:
+        state = "is running" if cluster.is_up() else "is not running as a whole"
+        print(f"Spark {state}: {_processes(cluster)}  logs in {cluster.folder}")
     if server is not None and server.is_up():
         print(f"Cassandra is running: {_places(server)}  data and logs in {server.folder}{_runtime(server)}")
         if server.runtime and (warning := server.runtime.warning(date.today())):
@@ -205,13 +257,13 @@ def s3_status(args: argparse.Namespace) -> int:
 COMMANDS = {
     "up": Command(up, _UP, _add_up),
     "down": Command(
-        lambda args: _down("Cassandra", "data", Cassandra.existing(args.data)),
-        f"Stop the embedded Cassandra and keep its data.\n\n{_DONE}\n",
+        down,
+        f"Stop the embedded Cassandra and Spark, and keep the data.\n\n{_DONE}\n",
         _add_folder,
     ),
     "status": Command(status, f"Show whether the embedded Cassandra is running.\n\n{_STATUS}\n", _add_folder),
     "clean-data": Command(
-        lambda args: _clean("Cassandra", "data", Cassandra.existing(args.data)),
+        clean_data,
         f"Stop the embedded Cassandra and delete its data.\n\n{_DONE}\n",
         _add_folder,
     ),

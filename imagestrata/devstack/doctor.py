@@ -27,6 +27,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime
 from email.utils import parsedate_to_datetime
 from importlib import metadata
+from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -40,7 +41,7 @@ from formats.sizes import counted
 from imagestrata.devstack import PYTHONS, DevstackError, java
 from imagestrata.devstack.commands import DATA, PORT, S3_DATA, S3_PORT
 from imagestrata.devstack.environment import Environment
-from imagestrata.devstack.servers import ports
+from imagestrata.devstack.servers import access, ports
 from imagestrata.devstack.servers.cassandra import Cassandra, connect
 from imagestrata.devstack.servers.s3 import S3
 
@@ -186,7 +187,10 @@ def cassandra(hosts: str | None, port_asked: int | None) -> Iterator[Check]:
         names, number = list(node.hosts), node.port
     place = f"{','.join(names)}:{number}"
     try:
-        with connect(names, number, timeout_s=5) as session:  # a busy machine takes seconds
+        node = LocalNode.at(names, number)
+        folder = None if node is None or node.access is None else Path(node.access)
+        logins, tls = ([], None) if folder is None else ([access.login(folder)], access.tls(folder))
+        with connect(names, number, logins=logins, tls=tls, timeout_s=5) as session:  # a busy machine takes seconds
             row = session.execute("SELECT release_version, toUnixTimestamp(now()) FROM system.local").one()
             yield Check("Cassandra", "ok", f"{row[0]} at {place}")
             yield clock("Cassandra", time.time(), row[1] / 1000)

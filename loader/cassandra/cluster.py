@@ -64,6 +64,7 @@ class Cluster:
             ``imagestrata up`` started.
         port: Cassandra's port, by default 9042, or that of this Cassandra.
         username: The user to log in as. What you do not give comes from the environment: `Access.from_environment`.
+            Without either, the Cassandra that ``imagestrata up --secure`` started is read with its access.
         password: The user's password.
         access: Everything about access and TLS, instead of ``username`` and ``password``; with a bundle, instead of
             ``hosts``, too.
@@ -115,6 +116,8 @@ class Cluster:
             hosts, port = node.hosts, node.port if port is None else port
         names = _hosts(hosts, access)
         port = check_int("port", _PORT if port is None else port, 1, 65535)
+        if access == Access() and (node := LocalNode.at(names, port)) is not None:
+            access = Access.from_environment(node.variables("reader"))
         if datacenter is not None and not (isinstance(datacenter, str) and datacenter):
             raise OptionError(f"Wanted datacenter as a name. Found: {datacenter!r}")
         if consistency is not None:

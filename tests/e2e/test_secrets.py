@@ -21,24 +21,19 @@ from etl.cassandra.cluster import Cluster
 from etl.cassandra.control import Control
 from etl.errors import UnreachableError
 from etl.tls import Tls
+from formats import local_node
+from formats.local_node import LocalNode
 from formats.stores.s3 import S3Access
 from formats.stores.storage import Storage
 from imagestrata.devstack import jars
 from imagestrata.devstack.servers.cassandra import Cassandra
 from imagestrata.devstack.servers.s3 import S3
 from jobs import ingest
-from tests.support.access_checks import NAMES, authority, encryption_of, stranger
-from tests.support.certificates import Authority, Certificate
+from tests.support.certificates import Authority
 from tests.support.services import fresh_name
 from tests.support.trees import picture
 
-__all__ = ["authority", "stranger"]  # fixtures
-
-SECRET = fresh_name("guarded")  # other tests have passwords on their command lines
 TOKEN = "canary-of-a-session-token"
-SSL = "spark.cassandra.connection.ssl"
-STORES = {f"{SSL}.{kind}Store.password": f"canary-of-a-{kind}-store" for kind in ("key", "trust")}
-
 DEBUG = """
 rootLogger.level = debug
 rootLogger.appenderRef.stderr.ref = console
@@ -51,12 +46,17 @@ appender.console.layout.pattern = %p %c{1}: %m%n%ex
 
 PROBE = """
 import hashlib, os, sys, urllib.request
-from jobs import featurize, ingest, split, verify
+from pathlib import Path
+from formats import local_node
+from jobs import cache_rows, delete, featurize, ingest, relabel, shard, split, verify
 from jobs.command import execute
 from etl.secrets import executor_storage, secrets_on_executors
 from formats.stores.s3 import S3Access
 
 plan, args = ingest.parse_args()
+out = os.environ["OUT"]
+local_node.PLACE = Path(os.environ["NODE"])
+Path(out, "labels.csv").write_text("path,label\\ntrain/a/1.png,b\\n")
 token = os.environ.pop("AWS_SESSION_TOKEN")  # the server takes none
 
 def digests(_):
@@ -70,10 +70,17 @@ def in_batches(batches):
 
 def run(spark, *, plan):
     report = ingest.run(spark, plan=plan)
-    tables = ["--data-table", "guarded.data", "--metadata-table", "guarded.metadata"]
-    featurize.run(spark, plan=featurize.parse_args([*tables, "--features", "sharpness"])[0])
-    split.run(spark, plan=split.parse_args([*tables, "-r", "2,1", "-o", os.environ["SPLITS"]])[0])
-    assert verify.run(spark, plan=verify.parse_args(tables)[0]).left == 0
+    both = ["-d", "guarded.data", "-m", "guarded.metadata"]
+    for job, arguments in [
+        (featurize, ["--features", "sharpness"]),
+        (relabel, [f"{out}/labels.csv"]),
+        (split, ["-r", "2,1", "--seed", "1", "-o", f"{out}/splits"]),
+        (shard, ["--split", f"{out}/splits", "-o", f"{out}/shards"]),
+        (cache_rows, ["--rows-fn", f"{out}/rows"]),
+        (verify, []),
+        (delete, ["--where", "path = 'c/1.png'", "--reason", "a test", "--count", "1"]),
+    ]:
+        print(job.__name__, job.run(spark, plan=job.parse_args([*both, *arguments])[0]))
     os.environ["AWS_SESSION_TOKEN"] = token
     found = S3Access.from_environment()
     wanted = [hashlib.sha256(value.encode()).hexdigest() for value in (found.key, found.secret, found.token)]
@@ -94,39 +101,24 @@ execute("probe.py", run, plan, as_json=True, has_events=False)
 
 
 @pytest.fixture(scope="module")
-def client(authority: Authority) -> Certificate:
-    return authority.issue("client")
-
-
-@pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory, authority: Authority, client: Certificate) -> Iterator[Cassandra]:
-    """A Cassandra that requires TLS, a client certificate and a password."""
-    made = Cassandra(
-        tmp_path_factory.mktemp("guarded"),
-        auth=True,
-        yaml=encryption_of(authority, authority.issue("server", names=NAMES)),
-        tls=authority.client(client),
-    )
-    with made as server:
-        with server.session() as cql:
-            for role in ("writer", "reader"):
-                cql.execute(f"CREATE ROLE {role} WITH PASSWORD = '{SECRET}' AND LOGIN = true")
-            cql.execute("GRANT CREATE ON ALL KEYSPACES TO writer")  # who has all rights on what it creates
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cassandra]:
+    """A Cassandra that requires TLS, client certificates and passwords of roles."""
+    with Cassandra(tmp_path_factory.mktemp("guarded"), secure=True) as server:
         yield server
 
 
-@pytest.fixture(scope="module")
-def stores(tmp_path_factory: pytest.TempPathFactory, authority: Authority, client: Certificate) -> dict[str, str]:
-    """The settings of TLS, without passwords."""
-    folder = tmp_path_factory.mktemp("stores")
-    return {
-        f"{SSL}.enabled": "true",
-        f"{SSL}.trustStore.path": str(
-            authority.trust_store(folder / "trust.p12", STORES[f"{SSL}.trustStore.password"])
-        ),
-        f"{SSL}.clientAuth.enabled": "true",
-        f"{SSL}.keyStore.path": str(client.key_store(folder / "client.p12", STORES[f"{SSL}.keyStore.password"])),
-    }
+def files_of(server: Cassandra) -> Path:
+    assert server.access is not None
+    return server.access
+
+
+def secrets_of(server: Cassandra) -> dict[str, str]:
+    """The writer's secrets, as Spark's properties, and a part of its key."""
+    found = LocalNode.find(server.folder / "node.json")
+    assert found is not None
+    secret = {name: value for name, value in found.properties.items() if "password" in name}
+    assert len(secret) == 3
+    return {**secret, "client's key": letters_of(files_of(server) / "writer.key")}
 
 
 def letters_of(key: Path) -> str:
@@ -243,74 +235,67 @@ def _bytes(path: Path) -> bytes:
 
 
 def test_secrets_reach_executors_and_leave_no_trace(
-    guarded: Cassandra,
-    s3: S3,
-    pictures: str,
-    tmp_path: Path,
-    authority: Authority,
-    client: Certificate,
-    stores: dict[str, str],
+    guarded: Cassandra, s3: S3, pictures: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = Place(tmp_path)
     (place.own / "probe.py").write_text(PROBE)
-    conf = {
-        "spark.cassandra.connection.port": str(guarded.port),
-        "spark.cassandra.auth.username": "writer",
-        "spark.cassandra.auth.password": SECRET,
-        "spark.eventLog.rolling.enabled": "true",
-        **stores,
-        **STORES,
-    }
     env = {
         "AWS_ACCESS_KEY_ID": s3.access_key,
         "AWS_SECRET_ACCESS_KEY": s3.secret_key,
         "AWS_SESSION_TOKEN": TOKEN,
         "AWS_ENDPOINT_URL": s3.endpoint,
-        "SPLITS": str(place.own / "splits"),
+        "NODE": str(guarded.folder / "node.json"),
+        "OUT": str(place.own),
     }
-    secrets = {"password": SECRET, "key": s3.access_key, "secret": s3.secret_key, "token": TOKEN, **STORES}
-    secrets["client's key"] = letters_of(client.key)
+    secrets = {"key": s3.access_key, "secret": s3.secret_key, "token": TOKEN, **secrets_of(guarded)}
     tables = ["--data-table=guarded.data", "--metadata-table=guarded.metadata", "--split-subdir=train", "--json"]
     with place.watched(secrets) as seen:
         master = ("--master", "local-cluster[1,2,512]", "--verbose")
-        line = place.submit(conf, env, *master, str(place.own / "probe.py"), pictures, *tables)
+        line = place.submit(
+            {"spark.eventLog.rolling.enabled": "true"}, env, *master, str(place.own / "probe.py"), pictures, *tables
+        )
     assert json.loads(line)["images"] == 3
     assert '"spark.imagestrata.s3.secret.key":"*********(redacted)"' in place.events()
     assert list((place.traces / "spark" / "work").rglob("stderr"))  # executors with separate files
     assert seen | place.found(secrets) == set()
-    with guarded.session() as cql:
-        cql.execute("GRANT SELECT ON KEYSPACE guarded TO reader")
-    access = loader.Access(
-        username="reader", password=SECRET, ca=authority.ca, certificate=client.certificate, key=client.key
-    )
-    split = loader.open_split(place.own / "splits", cache=tmp_path / "cache")
-    where = loader.Cluster(hosts=guarded.hosts, port=guarded.port, access=access)
-    with loader.CassandraSource(split, cluster=where, batch_size=2) as source:
-        assert sum(map(len, source.epoch(0))) == 2
+    monkeypatch.setattr(local_node, "PLACE", guarded.folder / "node.json")
+    assert loader.Cluster().access.username == "reader"
+    images = 0
+    for index in range(2):
+        split = loader.open_split(place.own / "splits", index=index, cache=tmp_path / "cache")
+        with loader.CassandraSource(split, batch_size=2, on_missing="skip") as source:
+            images += sum(map(len, source.epoch(0)))
+    assert images == 3 - 1  # one was deleted
 
 
 def test_secrets_of_the_configuration_and_the_command_line_are_not_logged(
-    guarded: Cassandra, s3: S3, pictures: str, tmp_path: Path, client: Certificate, stores: dict[str, str]
+    guarded: Cassandra, s3: S3, pictures: str, tmp_path: Path
 ) -> None:
     place = Place(tmp_path)
+    ssl = "spark.cassandra.connection.ssl"
     conf = {
-        **stores,
         "spark.cassandra.connection.port": str(guarded.port),
         "spark.cassandra.auth.username": "writer",
+        f"{ssl}.enabled": "true",
+        f"{ssl}.trustStore.path": str(files_of(guarded) / "authority.p12"),
+        f"{ssl}.clientAuth.enabled": "true",
+        f"{ssl}.keyStore.path": str(files_of(guarded) / "writer.p12"),
         "spark.imagestrata.s3.endpoint": s3.endpoint,
         "spark.imagestrata.s3.access.key": s3.access_key,
         "spark.eventLog.compress": "true",
         "spark.eventLog.compression.codec": "zstd",
         "spark.ui.enabled": "false",
     }
-    typed = {"spark.cassandra.auth.password": SECRET, "spark.imagestrata.s3.secret.key": s3.secret_key, **STORES}
+    letters = secrets_of(guarded).pop("client's key")
+    typed = {"spark.imagestrata.s3.secret.key": s3.secret_key, **secrets_of(guarded)}
+    del typed["client's key"]
     env = {
         "AWS_ACCESS_KEY_ID": "canary-of-a-key",
         "AWS_SECRET_ACCESS_KEY": "canary-of-a-secret",
         "AWS_SESSION_TOKEN": TOKEN,
         "IMAGESTRATA_PASSWORD": "canary-of-the-loader",
     }
-    secrets = {"key": s3.access_key, "client's key": letters_of(client.key), **env, **typed}
+    secrets = {"key": s3.access_key, "client's key": letters, **env, **typed}
     given = [text for name, value in typed.items() for text in ("--conf", f"{name}={value}")]
     tables = ["--data-table=typed.data", "--metadata-table=typed.metadata", "--split-subdir=train", "--json"]
     line = place.submit(conf, env, "--master", "local[2]", "--verbose", *given, ingest.__file__, pictures, *tables)
@@ -321,23 +306,24 @@ def test_secrets_of_the_configuration_and_the_command_line_are_not_logged(
     assert place.found(secrets) == set()
 
 
-def test_what_a_cluster_refuses_is_reported_in_one_line_without_secrets(
-    guarded: Cassandra, authority: Authority, stranger: Authority, client: Certificate
-) -> None:
-    texts = authority.ca.read_text(encoding="ascii"), client.certificate.read_text(encoding="ascii")
-    key = client.key.read_text(encoding="ascii")
-    cluster = Cluster(tuple(guarded.hosts), guarded.port, username="writer", tls=Tls(*texts))
+def test_what_a_cluster_refuses_is_reported_in_one_line_without_secrets(guarded: Cassandra, tmp_path: Path) -> None:
+    folder = files_of(guarded)
+    texts = [(folder / name).read_text(encoding="ascii") for name in ("authority.pem", "writer.pem", "writer.key")]
+    tls, key = Tls(*texts[:2]), texts[2]
+    cluster = Cluster(tuple(guarded.hosts), guarded.port, username="writer", tls=tls)
     with pytest.raises(UnreachableError, match="refuses user 'writer'") as caught:
-        Control(cluster, password="wrong-8", key=key).__enter__()
+        Control(cluster, password="wrong-8", tls=tls.context(key)).__enter__()
     assert "wrong-8" not in str(caught.value)
     with pytest.raises(UnreachableError, match=r"spark\.cassandra\.auth"):
-        Control(replace(cluster, username=None), key=key).__enter__()
-    false = stranger.ca.read_text(encoding="ascii")
-    for tls, found in [
-        (None, r"requires TLS \(spark\.cassandra\.connection\.ssl\.enabled\)"),
+        Control(replace(cluster, username=None), tls=tls.context(key)).__enter__()
+    false = Authority(tmp_path / "stranger").ca.read_text(encoding="ascii")
+    for other, found in [
+        (None, r"requires TLS \(spark\.cassandra\.connection\.ssl\.enabled, or"),
         (Tls(false, texts[1]), r"is its authority in .*trustStore\.path"),
-        (Tls(texts[0]), r"requires a client certificate \(.*clientAuth\.enabled\)"),
+        (Tls(texts[0]), r"requires a client certificate \(.*clientAuth\.enabled, or"),
     ]:
+        password = secrets_of(guarded)["spark.cassandra.auth.password"]
         with pytest.raises(UnreachableError, match=found) as caught:
-            Control(replace(cluster, tls=tls), password=SECRET, key=key).__enter__()
-        assert letters_of(client.key) not in str(caught.value)
+            context = None if other is None else other.context(key)
+            Control(replace(cluster, tls=other), password=password, tls=context).__enter__()
+        assert letters_of(folder / "writer.key") not in str(caught.value)

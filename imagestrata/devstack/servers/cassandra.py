@@ -7,6 +7,7 @@ manager, it is a new server on free ports for a test:
         connect(server.hosts, server.port)
 """
 
+import itertools
 import json
 import shutil
 import ssl
@@ -15,13 +16,14 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 from formats import local_node
 from formats.durability import whole_file
 from imagestrata.devstack import NodeError, jars, java
-from imagestrata.devstack.servers import ports
+from imagestrata.devstack.servers import access, ports
 from imagestrata.devstack.servers.node import DATACENTER, START_TIMEOUT_S, Node, Settings, address_of
 from imagestrata.devstack.steps import locked, step
 
@@ -31,12 +33,14 @@ MAX_NODES = 3
 DEFAULT_USER = "cassandra"
 DEFAULT_PASSWORD = "cassandra"
 
+_DEFAULT = (DEFAULT_USER, DEFAULT_PASSWORD)
+
 
 class Cassandra:
     """A server with its settings, data and logs in a folder. Without ``port``, it has that of the folder's last run, or
-    a free one. ``auth`` requires a user and a password: cassandra, cassandra. ``yaml`` replaces settings of
-    cassandra.yaml; ``tls`` is for our own sessions if these make the nodes use TLS. Raises `NodeError` for values out
-    of range, or data with other settings.
+    a free one. ``auth`` requires a user and a password: cassandra, cassandra. ``secure`` requires TLS, a certificate
+    and a password, which are in `access`. ``yaml`` replaces settings of cassandra.yaml; ``tls`` is for our own sessions
+    if these make the nodes use TLS. Raises `NodeError` for values out of range, or data with other settings.
     """
 
     def __init__(
@@ -46,6 +50,7 @@ class Cassandra:
         port: int | None = None,
         nodes: int = 1,
         auth: bool = False,
+        secure: bool = False,
         heap_mb: int = 512,
         yaml: Mapping[str, object] | None = None,
         options: Sequence[str] = (),
@@ -62,16 +67,21 @@ class Cassandra:
         self._tls = tls
         self._asked_port = port
         self._nodes = nodes
-        self._auth = auth
+        self._auth = auth or secure
+        self._secure = secure
         self._settings: Settings | None = self._read_settings()
 
     datacenter = DATACENTER
 
     @classmethod
-    def existing(cls, folder: Path) -> Self | None:
+    def existing(cls, folder: Path, *, port: int | None = None) -> Self | None:
         """The server that was started in a folder, or None. Raises `NodeError` if its settings cannot be read."""
         settings = Settings.read(folder)
-        return None if settings is None else cls(folder, nodes=settings.nodes, auth=settings.auth)
+        return (
+            None
+            if settings is None
+            else cls(folder, port=port, nodes=settings.nodes, auth=settings.auth, secure=settings.secure)
+        )
 
     @property
     def hosts(self) -> list[str]:
@@ -89,10 +99,13 @@ class Cassandra:
         settings = self._settings
         if settings is None:
             return []
-        return [
-            Node(self.folder, number, settings, self.heap_mb, self._yaml, self._options)
-            for number in range(self._nodes)
-        ]
+        yaml = self._yaml if self.access is None else {**access.yaml(self.access), **self._yaml}
+        return [Node(self.folder, number, settings, self.heap_mb, yaml, self._options) for number in range(self._nodes)]
+
+    @property
+    def access(self) -> Path | None:
+        """The folder of certificates and passwords, if it requires them: see `imagestrata.devstack.servers.access`."""
+        return self.folder / "access" if self._secure else None
 
     @property
     def runtime(self) -> java.Java | None:
@@ -129,6 +142,9 @@ class Cassandra:
                     jars.fetch(site_packages, current)
             class_path = jars.paths("cassandra")
             started: list[Node] = []
+            if self.access is not None:
+                self.folder.chmod(0o700)  # cassandra.yaml has the nodes' key
+                access.make(self.access, hosts=self.hosts)
 
             def begin() -> None:
                 self._settle()
@@ -141,6 +157,7 @@ class Cassandra:
 
             change_ports = self._forget_ports if self._asked_port is None else None
             ports.start(begin, undo=lambda: _kill(started), change_ports=change_ports)
+            self._make_roles()
             self._write_note()
             return True
 
@@ -169,8 +186,8 @@ class Cassandra:
         _kill(self.nodes)  # a test's data are deleted
 
     def session(self) -> AbstractContextManager[Any]:
-        """A session of the Python driver with `execute(query, values)`, as the default user if log-in is required."""
-        return connect(self.hosts, self.port, auth=self._auth, tls=self._tls)
+        """A session of the Python driver with `execute(query, values)`, as the superuser if log-in is required."""
+        return self._connected(self.hosts)
 
     @property
     def _note(self) -> Path:
@@ -179,7 +196,7 @@ class Cassandra:
     def _write_note(self) -> None:
         """Write the note by which jobs and trainings find the Cassandra in the usual folder of their checkout."""
         pids = [pid for node in self.nodes if (pid := node.pid) is not None]
-        local_node.LocalNode.of(self.hosts, self.port, pids).write(self._note)
+        local_node.LocalNode.of(self.hosts, self.port, pids, self.access).write(self._note)
 
     def _known(self) -> Settings:
         if self._settings is None:
@@ -188,8 +205,8 @@ class Cassandra:
 
     def _read_settings(self) -> Settings | None:
         settings = Settings.read(self.folder)
-        if settings is not None and (settings.nodes, settings.auth) != (self._nodes, self._auth):
-            wanted = Settings(self._nodes, settings.port, settings.storage_port, self._auth)
+        wanted = None if settings is None else replace(settings, **self._kind)
+        if settings is not None and wanted is not None and settings != wanted:
             raise NodeError(
                 f"wanted {wanted.words()} in {self.folder}. Found: data of {settings.words()}. "
                 "Ask for those, or stop the nodes and delete the folder."
@@ -214,7 +231,7 @@ class Cassandra:
             # Between nodes; fixed, so that the nodes find each other again.
             port = self._asked_port
             storage_port = port + 10000 if port + 10000 <= 65535 else port - 10000
-        self._settings = Settings(self._nodes, port, storage_port, self._auth)
+        self._settings = Settings(port=port, storage_port=storage_port, **self._kind)
         with whole_file(self.folder / "cluster.json") as file:
             file.write(json.dumps(self._settings.__dict__).encode("utf-8"))
 
@@ -224,8 +241,30 @@ class Cassandra:
 
     def _version(self, node: Node) -> str:
         """The version that a node answers. Raises `NodeError` if it does not in time."""
-        with connect([node.host], node.port, auth=self._auth, tls=self._tls) as session:
+        with self._connected([node.host]) as session:
             return str(session.execute("SELECT release_version FROM system.local").one().release_version)
+
+    @property
+    def _kind(self) -> dict[str, Any]:
+        """The settings that fit its data."""
+        return {"nodes": self._nodes, "auth": self._auth, "secure": self._secure}
+
+    def _connected(self, hosts: list[str]) -> AbstractContextManager[Any]:
+        """A session of our own with some nodes. Before the roles are made, the superuser is the default one."""
+        if self.access is None:
+            return connect(hosts, self.port, logins=[_DEFAULT] if self._auth else (), tls=self._tls)
+        logins = [access.login(self.access), _DEFAULT]
+        return connect(hosts, self.port, logins=logins, tls=access.tls(self.access))
+
+    def _make_roles(self) -> None:
+        """Make the roles of a secure Cassandra, and remove the default superuser, whose password everybody knows."""
+        if self.access is None:
+            return
+        first, then = access.statements(self.access, nodes=self._nodes, datacenter=DATACENTER)
+        for statements in (first, then):
+            with self._connected(self.hosts) as session:
+                for statement in statements:
+                    session.execute(statement)
 
 
 def _kill(nodes: Sequence[Node]) -> None:
@@ -245,9 +284,16 @@ def check_room(folder: Path, free: int, *, nodes: int) -> None:
 
 @contextmanager
 def connect(
-    hosts: list[str], port: int, *, auth: bool = False, tls: ssl.SSLContext | None = None, timeout_s: float = 30.0
+    hosts: list[str],
+    port: int,
+    *,
+    logins: Sequence[tuple[str, str]] = (),
+    tls: ssl.SSLContext | None = None,
+    timeout_s: float = 30.0,
 ) -> Iterator[Any]:
-    """A session of the Python driver for control queries. Raises `NodeError` if nothing answers in time."""
+    """A session of the Python driver for control queries, as the first of these users, with passwords, that the server
+    knows. Raises `NodeError` if nothing answers in time.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from cassandra.auth import PlainTextAuthProvider
@@ -255,12 +301,12 @@ def connect(
         from cassandra.policies import RoundRobinPolicy
 
     deadline = time.monotonic() + timeout_s
-    while True:
+    for login in itertools.cycle(logins or [None]):
         cluster = Cluster(
             hosts,
             port=port,
             protocol_version=5,
-            auth_provider=PlainTextAuthProvider(DEFAULT_USER, DEFAULT_PASSWORD) if auth else None,
+            auth_provider=None if login is None else PlainTextAuthProvider(*login),
             ssl_context=tls,
             connect_timeout=5,
             execution_profiles={EXEC_PROFILE_DEFAULT: ExecutionProfile(RoundRobinPolicy(), request_timeout=30)},

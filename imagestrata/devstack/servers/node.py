@@ -87,6 +87,7 @@ class Settings:
     port: int
     storage_port: int
     auth: bool
+    secure: bool = False  # with TLS, client certificates and roles
 
     @classmethod
     def read(cls, folder: Path) -> Self | None:
@@ -103,7 +104,8 @@ class Settings:
 
     def words(self) -> str:
         """The settings that fit the data, for messages."""
-        return f"{self.nodes} node{'s' * (self.nodes > 1)} {'with' if self.auth else 'without'} log-in"
+        kind = "with TLS and roles" if self.secure else "with log-in" if self.auth else "without log-in"
+        return f"{self.nodes} node{'s' * (self.nodes > 1)} {kind}"
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from formats.local_node import LocalNode
 from schemas import FormatVersionError, SchemaError
 
 ROOT = Path(__file__).resolve().parents[3]
+RUNNING_WITHOUT_ACCESS = LocalNode.of(["127.0.0.1"], 9151, [os.getpid()])
 
 
 def test_a_note_comes_back_as_it_was_written(tmp_path: Path) -> None:
@@ -65,3 +66,19 @@ def test_a_note_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     (tmp_path / "node.json").write_text('{"format": 2}')
     with pytest.raises(FormatVersionError, match="format 2"):
         LocalNode.find(tmp_path / "node.json")
+
+
+def test_the_access_of_a_role_is_read_from_the_folder_in_the_note(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "reader.env").write_text("IMAGESTRATA_USERNAME=reader\nIMAGESTRATA_CA='/a b/ca.pem'\n")
+    (tmp_path / "jobs.conf").write_text("spark.cassandra.auth.username writer\nspark.x /a b/c\n")
+    LocalNode.of(["127.0.0.1", "127.0.0.2"], 9151, [os.getpid()], tmp_path).write(tmp_path / "node.json")
+    monkeypatch.setattr(local_node, "PLACE", tmp_path / "node.json")
+    node = LocalNode.at(["127.0.0.2"], 9151)
+    assert node is not None
+    assert node.variables("reader") == {"IMAGESTRATA_USERNAME": "reader", "IMAGESTRATA_CA": "/a b/ca.pem"}
+    assert node.properties == {"spark.cassandra.auth.username": "writer", "spark.x": "/a b/c"}
+    for hosts, port in ((["127.0.0.3"], 9151), (["127.0.0.1"], 9152), (["10.0.0.1"], 9151)):
+        assert LocalNode.at(hosts, port) is None
+    assert RUNNING_WITHOUT_ACCESS.variables("reader") == RUNNING_WITHOUT_ACCESS.properties == {}

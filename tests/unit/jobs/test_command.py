@@ -3,6 +3,8 @@
 import logging
 import os
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from pyspark import SparkConf
@@ -10,7 +12,7 @@ from pyspark import SparkConf
 from etl.errors import UnreachableError
 from formats.local_node import LocalNode
 from jobs import split
-from jobs.command import HOST, PORT, locate
+from jobs.command import HOST, PORT, USER, locate
 
 RUNNING = LocalNode.of(["127.0.0.1", "127.0.0.2"], 9151, [os.getpid()])
 ENDED = LocalNode(("127.0.0.1",), 9151, ((os.getpid(), "an earlier process"),))
@@ -59,6 +61,22 @@ def test_a_job_that_can_do_without_cassandra_keeps_the_address_of_a_node_that_en
 def test_executors_on_other_machines_need_a_configured_host() -> None:
     with pytest.raises(UnreachableError, match=f"Wanted {HOST} for executors of spark://m:7077"):
         locate(conf(master="spark://m:7077"), RUNNING)
+
+
+def test_the_access_of_the_local_node_is_used_at_its_address_unless_another_is_configured(tmp_path: Path) -> None:
+    (tmp_path / "jobs.conf").write_text(f"{USER} writer\nspark.cassandra.connection.ssl.enabled true\n")
+    node = replace(RUNNING, access=str(tmp_path))
+    for settings, user in (
+        ({}, "writer"),
+        ({HOST: "127.0.0.2", PORT: "9151"}, "writer"),
+        ({HOST: "127.0.0.2", PORT: "9152"}, None),
+        ({HOST: "10.0.0.1", PORT: "9151"}, None),
+        ({USER: "me"}, "me"),
+        ({"spark.cassandra.connection.ssl.enabled": "true"}, None),
+    ):
+        found = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+        locate(found, node)
+        assert found.get(USER, None) == user
 
 
 @pytest.mark.parametrize("argv", [["-o", "o"], ["-d", "k.d", "-m", "k.m", "-o", "o"]])
