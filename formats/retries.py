@@ -33,6 +33,9 @@ class Retries:
     seconds: float = 0.0
     is_stopped: Callable[[], bool] = lambda: False  # then there are no further attempts
     note: Callable[[], None] = lambda: None  # called before each retry
+    clock: Callable[[], float] = time.monotonic  # seconds
+    sleep: Callable[[float], None] = time.sleep
+    uniform: Callable[[float, float], float] = random.uniform
 
     def begin(self) -> "Attempts":
         """Start counting attempts and time for one operation."""
@@ -60,28 +63,29 @@ class Attempts:
     """The number of attempts at one operation, and the time since the first."""
 
     def __init__(self, retries: Retries) -> None:
-        self._retries, self._begun = retries, time.monotonic()
+        self._retries, self._begun = retries, retries.clock()
         self.count = 1
 
     @property
     def seconds(self) -> float:
         """The seconds since the first attempt began."""
-        return time.monotonic() - self._begun
+        return self._retries.clock() - self._begun
 
     def again(self) -> bool:
         """After a failure, wait and return True, or return False if there is no further attempt."""
-        wait = pause(self.count)
+        clock = self._retries.clock
+        wait = pause(self.count, uniform=self._retries.uniform)
         if self.count >= self._retries.least:
             left = self._retries.seconds - self.seconds
             if left <= 0:
                 return False
             wait = min(wait, left)  # the last attempt is at the time limit
-        wake = time.monotonic() + wait
+        wake = clock() + wait
         while not self._retries.is_stopped():
-            left = wake - time.monotonic()
+            left = wake - clock()
             if left <= 0:
                 self.count += 1
                 self._retries.note()
                 return True
-            time.sleep(min(left, _WAKE_SECONDS))
+            self._retries.sleep(min(left, _WAKE_SECONDS))
         return False

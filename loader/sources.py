@@ -250,7 +250,7 @@ class ShardSource(Source):
             max_in_flight=max_in_flight,
         )  # fmt: skip
         cache = None if cache is None else Path(cache).absolute()  # workers may be in another folder
-        parts = _parts_of_shards(
+        parts = parts_of_shards(
             shards, options, self._batches_of(shards), mix=mix, streams=streams, cache=cache, cache_bytes=cache_bytes
         )
         remake = partial(type(self), shards, mix=mix, streams=streams, cache=cache, cache_bytes=cache_bytes)
@@ -313,7 +313,7 @@ def parts_by_id(
     )
 
 
-def _parts_of_shards(
+def parts_of_shards(
     shards: Shards,
     options: Options,
     batch_of: Callable[..., Batch],
@@ -322,6 +322,7 @@ def _parts_of_shards(
     streams: int,
     cache: Path | None,
     cache_bytes: int,
+    runtime: Runtime = SYSTEM,
 ) -> Parts:
     """The parts of a `Source` that reads shards. Raises `OptionError`."""
     locations = locations_of(shards)
@@ -347,9 +348,9 @@ def _parts_of_shards(
 
     def begin(meter: Meter) -> PieceReader:
         kept = None if cache is None else PieceCache(cache, size=cache_bytes)
-        return PieceReader(shards, threads=threads, meter=meter, cache=kept, timeout=timeout)
+        return PieceReader(shards, threads=threads, meter=meter, cache=kept, timeout=timeout, runtime=runtime)
 
-    engine = Engine(begin, partial(ShardStream, budget=budget), window=threads)
+    engine = Engine(begin, partial(ShardStream, budget=budget), window=threads, clock=runtime.clock)
     return Parts(plan=plan, engine=engine, batch_of=batch_of)
 
 

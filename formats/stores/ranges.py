@@ -2,7 +2,8 @@
 
 import os
 import threading
-import time
+from collections.abc import Callable
+from typing import Any
 
 from formats.retries import Retries
 from formats.stores.http import Requests
@@ -11,15 +12,15 @@ from formats.stores.storage import SIGNED_SECONDS, Storage
 
 class RangeReader:
     """Reads byte ranges of files in a storage. It is thread-safe; each thread has its own connection. ``retries`` is
-    the retry policy for reads from an object store.
+    the retry policy for reads from an object store, and ``local`` makes the storage of each thread.
     """
 
-    def __init__(self, storage: Storage, retries: Retries | None = None) -> None:
+    def __init__(self, storage: Storage, retries: Retries, *, local: Callable[[], Any] = threading.local) -> None:
         self._storage, self._retries = storage, retries
         self._is_s3 = storage.is_s3
         self._lock = threading.Lock()
         self._signed: dict[str, tuple[str, float]] = {}  # URLs, and until when they are used
-        self._own = threading.local()
+        self._own = local()
 
     def read_into(self, name: str, start: int, into: memoryview) -> int:
         """Read bytes of a file from ``start`` into a buffer; return how many were read, fewer at the end of the file.
@@ -42,16 +43,17 @@ class RangeReader:
     def _mine(self) -> Requests:
         requests: Requests | None = getattr(self._own, "requests", None)
         if requests is None:
-            requests = self._own.requests = Requests(self._retries)
+            requests = self._own.requests = self._storage.requests(self._retries)
         return requests
 
     def _url(self, name: str) -> str:
         """A presigned URL, which all threads use until shortly before it expires."""
         with self._lock:
-            url, until = self._signed.get(name, ("", 0.0))
-            if until < time.monotonic():
+            url, until = self._signed.get(name, ("", float("-inf")))
+            now = self._retries.clock()
+            if until < now:
                 url = self._storage.signed(name)
-                self._signed[name] = (url, time.monotonic() + SIGNED_SECONDS / 2)
+                self._signed[name] = (url, now + SIGNED_SECONDS / 2)
             return url
 
     def _read_local(self, name: str, start: int, into: memoryview) -> int:

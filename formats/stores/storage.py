@@ -20,7 +20,9 @@ from fsspec.implementations.local import LocalFileSystem
 
 from formats.durability import sync_files, sync_folders, whole_file
 from formats.errors import AddressError, FormatsError, NoBucketError, StorageError
+from formats.retries import Retries
 from formats.stores.addresses import check_store, not_supported
+from formats.stores.http import Requests
 from formats.stores.s3 import CHECK_SECONDS, S3Access, check_address, code, is_down, is_foreign, is_s3, refusal
 from formats.stores.s3_pages import list_page
 from formats.stores.uploads import Upload
@@ -240,6 +242,10 @@ class Storage:
         """
         with self._told():
             return str(self.filesystem.url(self.path(name), expires=seconds, client_method=method, **more))
+
+    def requests(self, reads: Retries) -> Requests:
+        """Make a connection for presigned URLs, for one thread; ``reads`` is the retry policy of its reads."""
+        return Requests(reads)
 
     def replace_text(self, name: str, change: Callable[[str | None], str]) -> None:
         """Replace the text of a UTF-8 file of an S3 storage by what ``change`` returns for it (None: no file), which is

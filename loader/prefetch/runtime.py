@@ -1,4 +1,4 @@
-"""What reading ahead takes from the system: a thread with an event loop, time and random numbers.
+"""What reading ahead takes from the system: threads, what they wait for, time and random numbers.
 
 Simulations give their own, so that an epoch over a slow and failing cluster takes milliseconds and can be repeated.
 """
@@ -51,6 +51,15 @@ class LoopThread:
         return queue.SimpleQueue()
 
 
+def _start(body: Callable[[], None], name: str) -> None:
+    # A daemon, because a store that does not answer must not delay the end of the process.
+    threading.Thread(target=body, name=name, daemon=True).start()
+
+
+def _has_ended(future: "Future[Any]", seconds: float) -> bool:
+    return bool(wait((future,), timeout=seconds).done)
+
+
 @dataclass(frozen=True, slots=True)
 class Runtime:
     """The system's threads, clock and random numbers."""
@@ -58,6 +67,11 @@ class Runtime:
     thread: Callable[[], LoopThread] = LoopThread
     clock: Callable[[], float] = time.monotonic  # seconds
     uniform: Callable[[float, float], float] = random.uniform
+    sleep: Callable[[float], None] = time.sleep
+    start: Callable[[Callable[[], None], str], None] = _start  # a function, in a thread of this name
+    queue: Callable[[], Any] = queue.SimpleQueue
+    local: Callable[[], Any] = threading.local
+    has_ended: Callable[["Future[Any]", float], bool] = _has_ended  # waits for a future, up to so many seconds
 
 
 SYSTEM = Runtime()

@@ -88,9 +88,11 @@ class HeldPieces:
         held.wanted.update(insides)
         held.parts += part
 
-    def make_room(self, pieces: Collection[int], need: Need, *, but: Collection[int] = ()) -> bool:
-        """Make room for some pieces that are missing; whether there is room now. Others ``but`` for these may go."""
-        size = sum(map(self._reader.cost, pieces))
+    def make_room(self, pieces: Collection[int], need: Need, *, but: Collection[int] = (), more: int = 0) -> bool:
+        """Make room for some pieces that are missing, and ``more`` bytes; whether there is room now. Others ``but`` for
+        these may go.
+        """
+        size = sum(map(self._reader.cost, pieces)) + more
         budget = self._budget - (self._margin if need < Need.NOW else 0)
         for piece in [piece for piece in self._idle if piece not in but]:
             if self._bytes + size <= budget:
@@ -142,13 +144,13 @@ class HeldPieces:
         """Count inflated files of the batch that was taken, until the next one is; whether the budget holds them."""
         if self._inflated + size > self.most_inflated:
             return False
-        self._count_inflated(self._inflated + size)
-        for other in [] if self.make_room((), Need.NOW) else [*reversed(self._held.values())]:
-            if self._bytes <= self._budget:
+        for other in [] if self.make_room((), Need.NOW, more=size) else [*reversed(self._held.values())]:
+            if self._bytes + size <= self._budget:
                 break
             if other.future is not None and not other.future.done():
                 wait(other.future)
             self._forget(other)
+        self._count_inflated(self._inflated + size)
         return True
 
     def _count_inflated(self, size: int) -> None:

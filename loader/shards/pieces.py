@@ -1,7 +1,6 @@
 """Pieces of shards: read by many threads, verified, and kept in a cache on disk if there is one."""
 
 import logging
-import queue
 import threading
 from concurrent.futures import Future
 from contextlib import suppress
@@ -14,6 +13,7 @@ from formats import StorageError
 from formats.retries import Retries
 from formats.shards.layout import Contents, contents_of, piece_digest
 from loader.errors import LoaderError, ShardError, UnreachableError, closed
+from loader.prefetch.runtime import SYSTEM, Runtime
 from loader.prefetch.stats import Meter
 from loader.s3.client import told
 from loader.shards.piece_cache import PieceCache, PieceLocation
@@ -79,7 +79,9 @@ class PieceReader:
         meter: Meter,
         cache: PieceCache | None = None,
         timeout: float = TIMEOUT_SECONDS,
+        runtime: Runtime = SYSTEM,
     ) -> None:
+        self.runtime = runtime
         self._shards, self._most, self._cache, self.meter, self._timeout = shards, threads, cache, meter, timeout
         self.locations = locations_of(shards)
         sizes = [location.bytes for location in self.locations]
@@ -88,7 +90,7 @@ class PieceReader:
         self._usual = max((size for size in sizes if size <= most), default=0)
         self._lock = threading.Lock()
         self._reader: RangeReader | None = None
-        self._wanted: queue.SimpleQueue[tuple[_Reading, int] | None] = queue.SimpleQueue()
+        self._wanted = runtime.queue()  # of parts, (reading, number) each; None ends a thread
         self._threads = self._idle = self._queued = self._born = 0
         self._free: list[np.ndarray[tuple[int], np.dtype[np.uint8]]] = []
         self._has_warned = False
@@ -108,7 +110,11 @@ class PieceReader:
 
         if self._reader is not None:
             return
-        retries = Retries(_LEAST_ATTEMPTS, self._timeout, is_stopped=lambda: self.is_closed, note=self._note_retry)
+        system = self.runtime
+        retries = Retries(
+            _LEAST_ATTEMPTS, self._timeout, is_stopped=lambda: self.is_closed, note=self._note_retry,
+            clock=system.clock, sleep=system.sleep, uniform=system.uniform,
+        )  # fmt: skip
         try:
             storage = retries.run(self._shards.storage, UnreachableError)
         except UnreachableError:
@@ -116,7 +122,7 @@ class PieceReader:
                 raise closed() from None
             raise
         with self._lock:
-            self._reader = self._reader or RangeReader(storage, retries)
+            self._reader = self._reader or RangeReader(storage, retries, local=system.local)
 
     def read(self, number: int, *, room: int) -> "Future[Loaded]":
         """Begin to read a piece into ``room`` bytes, which memory that is kept for further pieces is part of."""
@@ -134,8 +140,7 @@ class PieceReader:
             while self._queued > self._idle + self._born and self._threads < self._most:
                 self._threads += 1
                 self._born += 1
-                # Daemons, because a store that does not answer must not delay the end of the process.
-                threading.Thread(target=self._work, name="loader-pieces", daemon=True).start()
+                self.runtime.start(self._work, "loader-pieces")
         return reading.future
 
     def cost(self, number: int) -> int:

@@ -14,16 +14,15 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as NotYetError
 from typing import NamedTuple
 
 from loader.errors import ShardError, closed
 from loader.prefetch.batcher import Filled
+from loader.prefetch.runtime import WAKE_SECONDS
 from loader.shards.held_pieces import HeldPieces, Need
 from loader.shards.pieces import Loaded, PieceReader
 from loader.shards.shard_order import ShardStep
 
-_WAKE_SECONDS = 0.5  # how often a consumer that waits sees Ctrl-C, and a close in another thread
 _MOST_PLANNED = 4096  # batches
 _ZSTD, _MAGIC = ".zst", b"\x28\xb5\x2f\xfd"
 _PART_BYTES = 1 << 20  # are inflated at a time, so that a file that inflates to far more is refused early
@@ -142,12 +141,10 @@ class ShardStream:
 
     def _wait(self, future: "Future[Loaded]") -> Loaded:
         with self._reader.meter.waiting():
-            while True:
-                try:
-                    return future.result(timeout=_WAKE_SECONDS)
-                except NotYetError:
-                    if not self.is_usable():
-                        raise closed() from None
+            while not self._reader.runtime.has_ended(future, WAKE_SECONDS):
+                if not self.is_usable():
+                    raise closed()
+        return future.result()
 
 
 def inflate(data: bytes, reserve: Callable[[int], None]) -> bytes:

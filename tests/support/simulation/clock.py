@@ -1,6 +1,7 @@
-"""Virtual time for the loader's threads: a consumer and event loops take turns, so that each run can be repeated.
+"""Virtual time for the loader's threads: a consumer and other threads take turns, so that each run can be repeated.
 
-A consumer that waits lets the loops run. A loop that has nothing to do moves the clock to its next timer.
+A consumer that waits lets the others run. An event loop that has nothing to do moves the clock to its next timer, and a
+worker that waits moves it to the end of its wait.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
@@ -25,19 +27,36 @@ class HangError(AssertionError):
 
 
 class Clock:
-    """The time, and whose turn it is. All but `SimulatedLoop.select` is called by the one consumer."""
+    """The time, and whose turn it is. The one consumer calls it; workers call `wait`, and loops what `select` needs."""
 
     def __init__(self, seed: int) -> None:
         self.now = 0.0  # seconds
         self.deadline = float("inf")  # a consumer that waits longer hangs
         self.random = random.Random(seed)
-        self._threads: list[SimulatedThread] = []
+        self._threads: list[SimulatedThread | Worker] = []
         self._is_done: Callable[[], bool] = lambda: True
         self._until = float("inf")
 
     def runtime(self) -> Runtime:
         """What the loader takes from the system."""
-        return Runtime(thread=self.thread, clock=lambda: self.now, uniform=self.random.uniform)  # type: ignore[arg-type]
+        return Runtime(
+            thread=self.thread,  # type: ignore[arg-type]
+            clock=lambda: self.now,
+            uniform=self.random.uniform,
+            sleep=self.sleep,
+            start=self.start,
+            queue=lambda: SimulatedQueue(self),
+            local=SimulatedLocal,
+            has_ended=lambda future, seconds: self.wait(future.done, seconds),
+        )
+
+    def sleep(self, seconds: float) -> None:
+        """Let so many seconds pass."""
+        self.wait(lambda: False, seconds)
+
+    def start(self, body: Callable[[], None], name: str) -> None:
+        """Run a function in another thread."""
+        self._threads.append(Worker(self, body))
 
     def thread(self) -> "SimulatedThread":
         """Another thread for a loop."""
@@ -46,13 +65,15 @@ class Clock:
         return made
 
     def wait(self, is_done: Callable[[], bool], seconds: float | None = None) -> bool:
-        """Let the loops run until something is done, or so many seconds have passed; whether it is done."""
+        """Let the others run until something is done, or so many seconds have passed; whether it is done."""
+        if isinstance(worker := getcurrent(), Worker):
+            return worker.wait(is_done, seconds)
         self._is_done = is_done
         self._until = self.deadline if seconds is None else min(self.now + seconds, self.deadline)
         while not is_done():
             self._threads = [one for one in self._threads if not one.is_over]
-            following = min(self._threads, key=lambda one: one.loop.following, default=None)
-            if following is None or following.loop.following > self._until:
+            following = min(self._threads, key=lambda one: one.following, default=None)
+            if following is None or following.following > self._until:
                 if self._until >= self.deadline:
                     raise HangError(f"the consumer still waits at {self.now:.3f} s")
                 self.now = max(self.now, self._until)
@@ -64,6 +85,11 @@ class Clock:
         """Whether a loop goes on without asking the consumer."""
         is_alone = sum(not one.is_over for one in self._threads) == 1
         return is_alone and loop.following <= self._until and not self._is_done()
+
+    @property
+    def are_over(self) -> bool:
+        """Whether all threads have ended."""
+        return all(one.is_over for one in self._threads)
 
     def stop(self) -> None:
         """End all threads."""
@@ -118,6 +144,11 @@ class SimulatedThread:
         """Whether the thread has ended."""
         return bool(self._thread.dead)
 
+    @property
+    def following(self) -> float:
+        """When its loop has something to do."""
+        return self.loop.following
+
     def start(self, body: Callable[[], None]) -> None:
         """Run this function in the thread."""
         self._thread = greenlet(body, parent=self._consumer)
@@ -151,6 +182,60 @@ class SimulatedThread:
             self._thread.throw(GreenletExit)
 
 
+class Worker(greenlet):
+    """A thread that waits by itself. It runs only while the consumer waits."""
+
+    def __init__(self, clock: Clock, body: Callable[[], None]) -> None:
+        super().__init__(body)
+        self._clock = clock
+        self._is_done: Callable[[], bool] = lambda: True
+        self._until = float("inf")
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the thread has ended."""
+        return bool(self.dead)
+
+    @property
+    def following(self) -> float:
+        """When it goes on."""
+        return self._clock.now if self._is_done() else self._until
+
+    def give_turn(self) -> None:
+        """Let it run until it waits."""
+        self._clock.now = max(self._clock.now, self.following)
+        self.switch()
+
+    def wait(self, is_done: Callable[[], bool], seconds: float | None) -> bool:
+        """As `Clock.wait`; called by the worker itself."""
+        self._is_done = is_done
+        self._until = float("inf") if seconds is None else self._clock.now + seconds
+        assert self.parent is not None
+        self.parent.switch()
+        return is_done()
+
+    def stop(self) -> None:
+        """End the thread."""
+        if self and not self.dead:
+            self.throw(GreenletExit)
+
+
+class SimulatedLocal:
+    """As `threading.local`."""
+
+    def __init__(self) -> None:
+        vars(self)["_own"] = WeakKeyDictionary()
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return vars(self)["_own"][getcurrent()][name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        vars(self)["_own"].setdefault(getcurrent(), {})[name] = value
+
+
 class SimulatedQueue:
     """As `queue.SimpleQueue`."""
 
@@ -168,7 +253,7 @@ class SimulatedQueue:
             raise queue.Empty
         return self._items.popleft()
 
-    def get(self, timeout: float) -> Any:
+    def get(self, timeout: float | None = None) -> Any:
         """The next item, once there is one. Raises `queue.Empty` after so many seconds."""
         self._clock.wait(lambda: bool(self._items), timeout)
         return self.get_nowait()

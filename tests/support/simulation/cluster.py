@@ -1,4 +1,6 @@
-"""A simulated cluster, in place of a Cassandra client: what is stored, and the weather in which it answers."""
+"""A simulated cluster, in place of a Cassandra client: what is stored, and the weather in which it answers. `objects`
+has an object store in the same weather.
+"""
 
 import asyncio
 import math
@@ -34,6 +36,9 @@ class Weather:
     stale: float = 0.0  # the share of images of which one replica has other bytes, or none
     outage: tuple[float, float] = (0.0, 0.0)  # from when on, and for how many seconds, nothing answers
     late_start: bool = False  # whether the first connection fails
+    # Of object stores:
+    cut: float = 0.0  # the share of answers that end early
+    altered: float = 0.0  # the share of bodies with a wrong byte
 
     __repr__ = brief
 
@@ -154,6 +159,7 @@ class Ledger:
     in_flight: int = 0  # bytes of answers to come
     most: int = 0  # of what is in flight and held
     held: Any = None  # a function: the bytes that the loader holds
+    buffered: int = 0  # the most bytes of its buffers that were written to and not freed
 
     def sent(self, size: int) -> None:
         """A read is sent."""

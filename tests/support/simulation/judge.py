@@ -2,18 +2,18 @@
 loader's code but the order of an epoch, which is a function of its number.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from loader import Batch, MissingImageError, UnreachableError, merge_states
+from loader import Batch, LoaderError, MissingImageError, UnreachableError, merge_states
 from loader.order.permutation import epoch_order
 from loader.order.state import State
 from tests.support.simulation.clock import HangError
 from tests.support.simulation.reader import FINGERPRINT, IDS, SEED, Got, Reader, stored
-from tests.support.simulation.scenarios import Life, Scenario, scenario, simpler
+from tests.support.simulation.scenarios import Life, Scenario
 
 _FIRST_READS = 16  # in flight before any size is known
 
@@ -56,8 +56,12 @@ def dealt(scenario: Scenario, life: Life, order: Sequence[int], left: Sequence[i
 class Play:
     """Plays a scenario, life by life."""
 
+    _reader: type[Reader] = Reader
+    _fatal: type[LoaderError] = MissingImageError  # the error of what cannot be read
+
     def __init__(self, scenario: Scenario) -> None:
-        self.scenario, self._stored = scenario, stored(scenario)
+        self.scenario = scenario
+        self._stored = self._made()
         self._orders: dict[int, list[int]] = {}
         self.epochs = 0  # that were begun
         self._epoch, self._left = 0, list(range(scenario.rows))  # places of the order that are left of the epoch
@@ -65,12 +69,16 @@ class Play:
         self._has_batches = False  # whether the epoch had any for a reader
         self._steps: int | None = None  # the first batch that not all readers have delivered; None after the epoch
 
+    def _made(self) -> Any:
+        """What is stored, and what the loader must deliver of it."""
+        return stored(self.scenario)
+
     def run(self) -> int:
         """Play all lives. Returns how many epochs were begun; raises `BrokenError`."""
         state = None
         for life in self.scenario.lives:
             readers = [
-                Reader(self.scenario, life, self._stored, state, rank=rank, worker=worker)
+                self._reader(self.scenario, life, self._stored, state, rank=rank, worker=worker)
                 for rank in range(life.ranks) for worker in range(life.workers)
             ]  # fmt: skip
             try:
@@ -85,7 +93,7 @@ class Play:
                     reader.close()
             for reader in readers:
                 stats = reader.source.stats()
-                _want((stats.held_bytes, stats.in_flight) == (0, 0), f"after the end, {stats} holds something")
+                want((stats.held_bytes, stats.in_flight) == (0, 0), f"after the end, {stats} holds something")
             if is_hopeless:
                 break
         return self.epochs
@@ -109,7 +117,7 @@ class Play:
             places = {position: place for place, position in enumerate(self._order())}
             gone = {places[position] for unit, got in found for position in self._gone(unit, got, self._steps)}
             self._left = [place for place in self._left if place not in gone]
-            return any(isinstance(got.error, MissingImageError) for _, got in found)
+            return any(isinstance(got.error, self._fatal) for _, got in found)
         return False
 
     def _order(self) -> list[int]:
@@ -143,15 +151,15 @@ class Play:
             if not present and scenario.policy == "PARTIAL":
                 continue
             if number == len(got.batches):
-                _want(not got.is_complete, f"lacks {deal} of {unit}")
+                want(not got.is_complete, f"lacks {deal} of {unit}")
                 break
             batch, skipped = got.batches[number], got.skipped[number]
             number += 1
             self._compare(batch, deal, present, unit)
-            _want(sorted(skipped) == sorted(left_out), f"leaves out {skipped} until {deal} instead of {left_out}")
+            want(sorted(skipped) == sorted(left_out), f"leaves out {skipped} until {deal} instead of {left_out}")
         else:
-            _want(not got.is_complete or sorted(got.left_out) == sorted(left_out), f"leaves out {got.left_out}")
-        _want(number == len(got.batches), f"delivers {len(got.batches)} batches instead of {number}")
+            want(not got.is_complete or sorted(got.left_out) == sorted(left_out), f"leaves out {got.left_out}")
+        want(number == len(got.batches), f"delivers {len(got.batches)} batches instead of {number}")
 
     def _judge_out_of_order(self, life: Life, unit: Sequence[Deal], got: Got) -> None:
         """As `_judge_in_order`, for any order within the epoch."""
@@ -160,21 +168,21 @@ class Play:
         seen: set[int] = set()
         for batch in got.batches:
             fresh = _fresh(batch)
-            _want(len({*fresh}) == len(fresh) and not seen & {*fresh}, f"delivers some of {fresh} twice")
-            _want({*fresh} <= {*wanted} - scenario.bad, f"delivers {fresh} of {wanted}")
-            _want(len(batch) <= life.batch_size, f"delivers {len(batch)} samples in a batch")
+            want(len({*fresh}) == len(fresh) and not seen & {*fresh}, f"delivers some of {fresh} twice")
+            want({*fresh} <= {*wanted} - scenario.bad, f"delivers {fresh} of {wanted}")
+            want(len(batch) <= life.batch_size, f"delivers {len(batch)} samples in a batch")
             if scenario.policy != "PARTIAL":
-                _want(len(batch) == life.batch_size, f"does not fill a batch: {len(batch)}")
+                want(len(batch) == life.batch_size, f"does not fill a batch: {len(batch)}")
             self._check_samples(batch)
             seen |= {*fresh}
         numbers = [batch.step for batch in got.batches]
         due = [deal.number for deal in unit]
-        _want(numbers == sorted({*numbers}) and {*numbers} <= {*due}, f"numbers batches {numbers} of {due}")
-        _want(bool(scenario.bad) or numbers == due[: len(numbers)], f"numbers batches {numbers} of {due}")
+        want(numbers == sorted({*numbers}) and {*numbers} <= {*due}, f"numbers batches {numbers} of {due}")
+        want(bool(scenario.bad) or numbers == due[: len(numbers)], f"numbers batches {numbers} of {due}")
         if got.is_complete:
-            _want(seen == {*wanted} - scenario.bad, f"delivers {sorted(seen)} of {wanted}")
+            want(seen == {*wanted} - scenario.bad, f"delivers {sorted(seen)} of {wanted}")
             left_out = sorted({*wanted} & scenario.bad)
-            _want(sorted(got.left_out) == left_out, f"leaves out {got.left_out} instead of {left_out}")
+            want(sorted(got.left_out) == left_out, f"leaves out {got.left_out} instead of {left_out}")
 
     def _is_fatal(self, deal: Deal) -> bool:
         """Whether a batch ends the epoch with an error."""
@@ -189,8 +197,8 @@ class Play:
         positions = {position for deal in unit for position in (*deal.fresh, *deal.repeats)}
         fatal = [deal for deal in unit if self._is_fatal(deal)]
         has_none = scenario.skips and bool(positions) and positions <= scenario.bad
-        _want(not got.is_complete or not fatal, f"does not fail, although {fatal[:1]} cannot be read")
-        if isinstance(error, MissingImageError):
+        want(not got.is_complete or not fatal, f"does not fail, although {fatal[:1]} cannot be read")
+        if isinstance(error, self._fatal):
             is_due = bool(fatal) or has_none
         else:
             is_due = error is None or (isinstance(error, UnreachableError) and life.may_fail)
@@ -200,48 +208,52 @@ class Play:
     def _compare(self, batch: Batch, deal: Deal, present: Sequence[int], unit: Sequence[Deal]) -> None:
         """Compare a batch with what it must have."""
         found, count = batch.positions.tolist(), len(present)
-        _want(batch.step == deal.number, f"gives batch {batch.step} instead of {deal.number}")
-        _want(found[:count] == [*present], f"delivers {found} instead of {present} in batch {deal.number}")
+        want(batch.step == deal.number, f"gives batch {batch.step} instead of {deal.number}")
+        want(found[:count] == [*present], f"delivers {found} instead of {present} in batch {deal.number}")
         fillers = found[count:]
         if self.scenario.policy == "PARTIAL":
-            _want(not fillers, f"repeats {fillers} in batch {deal.number}")
+            want(not fillers, f"repeats {fillers} in batch {deal.number}")
         else:
             size = len(deal.fresh) + len(deal.repeats)
             readable = {p for one in unit for p in (*one.fresh, *one.repeats)} - self.scenario.bad
-            _want(len(found) == size and {*fillers} <= readable, f"fills batch {deal.number} with {fillers}")
+            want(len(found) == size and {*fillers} <= readable, f"fills batch {deal.number} with {fillers}")
         fresh = sum(position not in self.scenario.bad for position in deal.fresh)
-        _want(batch.repeats == len(found) - fresh, f"counts {batch.repeats} repeats in batch {deal.number}")
+        want(batch.repeats == len(found) - fresh, f"counts {batch.repeats} repeats in batch {deal.number}")
         self._check_samples(batch)
 
     def _check_samples(self, batch: Batch) -> None:
         positions = batch.positions.tolist()
         stored = self._stored
-        _want(batch.images == [stored.images[one] for one in positions], f"delivers wrong bytes of {positions}")
-        _want(batch.labels.tolist() == [stored.labels[one] for one in positions], f"gives wrong labels {batch.labels}")
-        _want(batch.ids.tobytes() == b"".join(IDS[one] for one in positions), f"gives wrong ids of {positions}")
+        want(batch.images == [stored.images[one] for one in positions], f"delivers wrong bytes of {positions}")
+        want(batch.labels.tolist() == [stored.labels[one] for one in positions], f"gives wrong labels {batch.labels}")
+        want(batch.ids.tobytes() == b"".join(IDS[one] for one in positions), f"gives wrong ids of {positions}")
 
     def _state(self, life: Life, readers: Sequence[Reader]) -> dict[str, Any]:
         """The state of all ranks where this life ended, which must have what is left."""
         states = [self._state_of(one, at) for one, at in zip(readers, self._at, strict=True) if not one.worker]
         if self.scenario.in_order:
-            _want(all(one == states[0] for one in states), f"ranks give different states: {states}")
+            want(all(one == states[0] for one in states), f"ranks give different states: {states}")
             state = states[0]
         else:
             state = merge_states(states)
-        found = State.from_dict(state)
+        of, given = self._given(state)
         epoch, left = self._epoch, self._left
         if not left:
             epoch, left = self._epoch + 1, list(range(self.scenario.rows))
-        given = sorted([*found.pending, *range(found.start, found.rows)])
         known = {}
         if not self.scenario.in_order:  # it is not known with which batch a sample was left out that lies between two
             known = {place for place, position in enumerate(self._order()) if position in self.scenario.bad}
-        is_same = found.epoch == epoch and {*given} - {*known} == {*left} - {*known}
+        is_same = of == epoch and {*given} - {*known} == {*left} - {*known}
         # An epoch without batches has ended when it begins.
-        is_same |= not self._has_batches and found.epoch in (epoch - 1, epoch + 1)
-        _want(is_same, f"gives the state {(found.epoch, given)} instead of {(epoch, left)}")
-        self._epoch, self._left = found.epoch, given
+        is_same |= not self._has_batches and of in (epoch - 1, epoch + 1)
+        want(is_same, f"gives the state {(of, given)} instead of {(epoch, left)}")
+        self._epoch, self._left = of, given
         return state
+
+    def _given(self, state: Mapping[str, Any]) -> tuple[int, list[int]]:
+        """The epoch of a state, and the places that are left of it."""
+        found = State.from_dict(state)
+        return found.epoch, sorted([*found.pending, *range(found.start, found.rows)])
 
     def _state_of(self, reader: Reader, at: int | None) -> dict[str, Any]:
         """The state of a rank where all ranks have ended."""
@@ -264,11 +276,11 @@ class Play:
         # What the consumer waits for may exceed it; so do first reads, second reads, and images larger than the mean.
         slack = high * (life.batch_size + _FIRST_READS + stats.second_reads) + life.max_in_flight * (high - low)
         slack += life.max_in_flight * high if scenario.bad else 0
-        _want(ledger.most <= life.budget + slack, f"holds {ledger.most} bytes, with a budget of {life.budget}")
+        want(ledger.most <= life.budget + slack, f"holds {ledger.most} bytes, with a budget of {life.budget}")
         is_exact = not (scenario.bad or life.tries or scenario.replaced or stats.second_reads or life.weather.stale)
         if is_exact and scenario.policy != "FILL" and ledger.connections == 1 and not reader.has_failed:
             held = ledger.answered - reader.taken
-            _want(stats.held_bytes == held, f"holds {stats.held_bytes} bytes, says the loader; {held} are not taken")
+            want(stats.held_bytes == held, f"holds {stats.held_bytes} bytes, says the loader; {held} are not taken")
 
 
 def _fresh(batch: Batch) -> list[int]:
@@ -283,33 +295,6 @@ def _next(unit: Sequence[Deal], got: Got) -> int | None:
     return next((deal.number for deal in unit if deal.number > last), None)
 
 
-def _want(is_so: bool, otherwise: str) -> None:
+def want(is_so: bool, otherwise: str) -> None:
     if not is_so:
         raise BrokenError(otherwise)
-
-
-def played(scenario: Scenario) -> str | None:
-    """What a scenario breaks; None if nothing. Any error but those that are due breaks something."""
-    try:
-        Play(scenario).run()
-    except Exception as error:
-        return f"{type(error).__name__}: {error}" if not isinstance(error, BrokenError) else str(error)
-    return None
-
-
-def shrunk(scenario: Scenario) -> Scenario:
-    """A simpler scenario that breaks something."""
-    while (less := next((one for one in simpler(scenario) if played(one) is not None), None)) is not None:
-        scenario = less
-    return scenario
-
-
-def first_broken(numbers: Iterable[int]) -> tuple[int, list[Scenario], str] | None:
-    """Play the scenarios of these numbers until one breaks something. Returns its number, a simpler one that breaks
-    something, too, and what; None if none does.
-    """
-    for number in numbers:
-        if played(scenario(number)) is not None:
-            short = shrunk(scenario(number))
-            return number, [short], played(short) or ""
-    return None

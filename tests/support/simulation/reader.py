@@ -112,7 +112,14 @@ class Reader:
             last_batch_policy=scenario.policy, memory_budget=life.budget, timeout=life.timeout,  # type: ignore[arg-type]
             max_in_flight=life.max_in_flight,
         )  # fmt: skip
-        split, clock, ledger = found.split, self.clock, self.ledger
+        ledger, self.patience = self.ledger, _PATIENCE * life.timeout
+        self.source = self._source(found, options)
+        ledger.held = lambda: self.source.stats().held_bytes
+        if state is not None:
+            self.source.load_state_dict(state)
+
+    def _source(self, found: Stored, options: Options) -> Source:
+        scenario, life, split, clock, ledger = self.scenario, self.life, found.split, self.clock, self.ledger
 
         def fetcher() -> TableReader:
             target = target_of(split, _CLUSTER)
@@ -124,10 +131,7 @@ class Reader:
             split, fetcher, options, in_order=scenario.in_order, on_missing="skip" if scenario.skips else "raise",
             max_missing=scenario.max_missing, checksums=split.checksums_fingerprint, runtime=self.clock.runtime(),
         )  # fmt: skip
-        self.source = Source(split, parts, options, has_detected_ranks=False, remake=Source)
-        ledger.held = lambda: self.source.stats().held_bytes
-        if state is not None:
-            self.source.load_state_dict(state)
+        return Source(split, parts, options, has_detected_ranks=False, remake=Source)
 
     def read(self, epoch: int, steps: int | None) -> Got:
         """Read so many batches of an epoch."""
@@ -158,11 +162,12 @@ class Reader:
 
     def close(self) -> None:
         """End all reads."""
-        self.clock.deadline = self.clock.now + _PATIENCE * self.life.timeout
+        self.clock.deadline = self.clock.now + self.patience
         try:
             with suppress(AttributeError):
                 self._open.close()  # type: ignore[attr-defined]
             self.source.close()
+            self.clock.wait(lambda: self.clock.are_over)
         finally:
             self.clock.stop()
 
@@ -173,7 +178,7 @@ class Reader:
 
     def _take(self, got: Got, steps: int | None) -> None:
         while steps is None or len(got.batches) < steps:
-            self.clock.deadline = self.clock.now + _PATIENCE * self.life.timeout
+            self.clock.deadline = self.clock.now + self.patience
             batch = next(self._open, None)
             if batch is None:
                 got.is_complete = True

@@ -1,7 +1,7 @@
 """What is simulated: splits, tables, jobs that read them, and random ones of each, by number."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -69,10 +69,23 @@ class Scenario:
 
     __repr__ = brief
 
+    sizing = ("rows", "missing", "deleted", "replaced")  # what `smaller` changes
+
     @property
     def bad(self) -> frozenset[int]:
         """What cannot be read."""
         return self.missing | self.deleted
+
+    def smaller(self) -> "Iterator[Scenario]":
+        """Scenarios with fewer images, or fewer that are missing, deleted or replaced."""
+        sets = self.sizing[1:]
+        for rows in {1, self.rows // 2, self.rows - 1} - {0, self.rows}:
+            yield replace(
+                self, rows=rows, **{name: frozenset(p for p in getattr(self, name) if p < rows) for name in sets}
+            )
+        for name in sets:
+            for position in sorted(getattr(self, name)):
+                yield replace(self, **{name: getattr(self, name) - {position}})  # type: ignore[arg-type]
 
 
 def scenario(number: int) -> Scenario:
@@ -95,7 +108,7 @@ def scenario(number: int) -> Scenario:
         has_checksums=numbers.random() < 0.5,
         has_labels=numbers.random() < 0.7,
         sizes=(low, low * numbers.choice((1, 1, 4))),
-        lives=tuple(_life(numbers, in_order=in_order) for _ in range(numbers.choice((1, 2, 2, 3)))),
+        lives=tuple(life_of(numbers, in_order=in_order) for _ in range(numbers.choice((1, 2, 2, 3)))),
     )
 
 
@@ -107,7 +120,8 @@ def _some(numbers: random.Random, rows: int, share: float) -> frozenset[int]:
     return frozenset(position for position in range(rows) if numbers.random() < density)
 
 
-def _life(numbers: random.Random, *, in_order: bool) -> Life:
+def life_of(numbers: random.Random, *, in_order: bool) -> Life:
+    """A random life."""
     ranks = numbers.choice((1, 1, 2, 3, 4))
     return Life(
         batch_size=numbers.choice((1, 2, 3, 5, 8, 16)),
@@ -119,39 +133,30 @@ def _life(numbers: random.Random, *, in_order: bool) -> Life:
         step_seconds=numbers.choice((0.0, 0.0, 0.01, 0.3)),
         budget=numbers.choice((1, 50, 1000, 1 << 40)),
         max_in_flight=numbers.choice((1, 2, 5, 64)),
-        weather=_weather(numbers),
+        weather=weather_of(numbers, WEATHERS),
     )
 
 
-def _weather(numbers: random.Random) -> Weather:
+def weather_of(numbers: random.Random, weathers: Mapping[str, Weather]) -> Weather:
     """One or two kinds of weather at once."""
-    names = numbers.sample(sorted(WEATHERS), numbers.choice((1, 1, 2)))
-    usual, found = CALM, WEATHERS[names[0]]
+    names = numbers.sample(sorted(weathers), numbers.choice((1, 1, 2)))
+    usual, found = CALM, weathers[names[0]]
     for name in names[1:]:
-        other = {one.name: getattr(WEATHERS[name], one.name) for one in fields(Weather)}
+        other = {one.name: getattr(weathers[name], one.name) for one in fields(Weather)}
         found = replace(found, **{key: value for key, value in other.items() if value != getattr(usual, key)})
     return found
 
 
-def simpler(scenario: Scenario) -> Iterator[Scenario]:
-    """Scenarios with one thing less."""
+def simpler(scenario: Any) -> Iterator[Any]:
+    """Scenarios of the same kind with one thing less."""
     for place in range(len(scenario.lives)):
         others = scenario.lives[:place] + scenario.lives[place + 1 :]
         if others:
             yield replace(scenario, lives=others)
         for life in _simpler(scenario.lives[place], Life()):
             yield replace(scenario, lives=(*scenario.lives[:place], life, *scenario.lives[place + 1 :]))
-    for rows in {1, scenario.rows // 2, scenario.rows - 1} - {0, scenario.rows}:
-        sets = {name: frozenset(p for p in getattr(scenario, name) if p < rows) for name in _SETS}
-        yield replace(scenario, rows=rows, **sets)
-    for name in _SETS:
-        for position in sorted(getattr(scenario, name)):
-            yield replace(scenario, **{name: getattr(scenario, name) - {position}})
-    kept = ("number", "rows", "lives", *_SETS)
-    yield from _simpler(scenario, Scenario(), kept=kept)
-
-
-_SETS = ("missing", "deleted", "replaced")
+    yield from scenario.smaller()
+    yield from _simpler(scenario, type(scenario)(), kept=(*scenario.sizing, "number", "lives"))
 
 
 def _simpler(found: Any, usual: Any, *, kept: tuple[str, ...] = ()) -> Iterator[Any]:

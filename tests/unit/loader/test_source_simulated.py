@@ -19,12 +19,12 @@ from loader.prefetch.batcher import InOrder, OutOfOrder, Sample
 from loader.prefetch.stream import FetchStream
 from loader.source import Source
 from tests.support.simulation.cluster import Weather
-from tests.support.simulation.judge import first_broken, played
+from tests.support.simulation.plays import first_broken, played
 from tests.support.simulation.scenarios import Life, Scenario, scenario
 
 
 def test_random_epochs_break_nothing() -> None:
-    assert first_broken(range(200)) is None
+    assert first_broken(range(200), [scenario]) is None
 
 
 FOUND = {

@@ -10,20 +10,22 @@ from pathlib import Path
 import pytest
 
 from formats.errors import RefusedError, StorageError
+from formats.retries import Retries
 from formats.stores.http import Requests
 from tests.support.certificates import Authority
 
 
 @contextmanager
-def store(status: int, body: bytes, tls: ssl.SSLContext | None = None) -> Iterator[str]:
-    """The address of a server that gives every request the same answer."""
+def store(status: int, body: bytes, tls: ssl.SSLContext | None = None, *, ending: int = 0) -> Iterator[str]:
+    """The address of a server that gives every request the same answer, but ends the first ones too early."""
+    early = iter(range(ending))
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
-            self.wfile.write(body)
+            self.wfile.write(body if next(early, None) is None else body[:-2])
 
         def log_message(self, format: str, *args: object) -> None:
             pass
@@ -56,6 +58,15 @@ def test_refusals_missing_objects_and_failures_raise_different_errors(
     assert type(found.value) is kind
     assert str(found.value).startswith("Wanted s3://b/a. Found: ")
     assert code in str(found.value)
+
+
+def test_an_answer_that_ends_early_is_not_the_end_of_the_object() -> None:
+    data = bytearray(5)
+    with store(206, b"abc", ending=3) as address:
+        assert Requests().read_into(f"{address}/a", 0, memoryview(data), place="s3://b/a") == 3
+        assert data[:3] == b"abc"
+    with store(206, b"abc", ending=9) as address, pytest.raises(StorageError, match="IncompleteRead"):
+        Requests(Retries(2)).read_into(f"{address}/a", 0, memoryview(data), place="s3://b/a")
 
 
 def test_certificate_authorities_are_taken_from_the_environment(
