@@ -57,6 +57,7 @@ def push(
         number = _Push(connection, source, name, digest, record, tell).version()
         card = connection.ask("GET", f"/datasets/{name}/card?version={number}", keys=("versions", "card")).json
         found = version_in(card, name, number, url)
+        record.forget()  # only now: the next call finds the version of a push that was interrupted before
     if found is None:
         raise DatasetError(
             f"Wanted version {number} of {name!r}, which was pushed. Found: it was deleted in the meantime"
@@ -178,7 +179,6 @@ class _Push:
                 location = self._begun()
             found = self._sent(location)
             if found is not None:
-                self._record.forget()
                 return found
             location = None
         raise DatasetError(

@@ -31,6 +31,7 @@ class Clock:
 
     def __init__(self, seed: int) -> None:
         self.now = 0.0  # seconds
+        self.consumer = getcurrent()
         self.deadline = float("inf")  # a consumer that waits longer hangs
         self.random = random.Random(seed)
         self._threads: list[SimulatedThread | Worker] = []
@@ -86,6 +87,10 @@ class Clock:
         is_alone = sum(not one.is_over for one in self._threads) == 1
         return is_alone and loop.following <= self._until and not self._is_done()
 
+    def remove(self, thread: "SimulatedThread") -> None:
+        """Give a thread no turn any more, as if its process had been killed."""
+        self._threads.remove(thread)
+
     @property
     def are_over(self) -> bool:
         """Whether all threads have ended."""
@@ -136,7 +141,7 @@ class SimulatedThread:
     """As `LoopThread`, but a greenlet, which runs only while the consumer waits."""
 
     def __init__(self, clock: Clock) -> None:
-        self._clock, self._consumer = clock, getcurrent()
+        self._clock, self._consumer = clock, clock.consumer
         self.loop = SimulatedLoop(clock, self)
 
     @property
@@ -166,6 +171,11 @@ class SimulatedThread:
         """A queue from the loop to a consumer."""
         return SimulatedQueue(self._clock)
 
+    @property
+    def has_turn(self) -> bool:
+        """Whether it runs now."""
+        return getcurrent() is self._thread
+
     def give_turn(self) -> None:
         """Let the loop run until it returns the turn."""
         self._thread.switch()
@@ -186,7 +196,7 @@ class Worker(greenlet):
     """A thread that waits by itself. It runs only while the consumer waits."""
 
     def __init__(self, clock: Clock, body: Callable[[], None]) -> None:
-        super().__init__(body)
+        super().__init__(body, clock.consumer)
         self._clock = clock
         self._is_done: Callable[[], bool] = lambda: True
         self._until = float("inf")
@@ -210,8 +220,7 @@ class Worker(greenlet):
         """As `Clock.wait`; called by the worker itself."""
         self._is_done = is_done
         self._until = float("inf") if seconds is None else self._clock.now + seconds
-        assert self.parent is not None
-        self.parent.switch()
+        self._clock.consumer.switch()
         return is_done()
 
     def stop(self) -> None:

@@ -1,21 +1,23 @@
 """Scenarios of all kinds, played by number, and made simpler if they break something."""
 
 from collections.abc import Callable, Iterable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from tests.support.simulation.judge import BrokenError, Play
+from tests.support.simulation.pushes import PushPlay, PushScenario, push_scenario
 from tests.support.simulation.scenarios import Scenario, scenario, simpler
 from tests.support.simulation.shards import ShardPlay, ShardScenario, shard_scenario
 
-AnyScenario: TypeAlias = Scenario | ShardScenario
+AnyScenario: TypeAlias = Scenario | ShardScenario | PushScenario
 
-KINDS: tuple[Callable[[int], AnyScenario], ...] = (scenario, shard_scenario)
+KINDS: tuple[Callable[[int], AnyScenario], ...] = (scenario, shard_scenario, push_scenario)
+_PLAYS: dict[type, Callable[[Any], Any]] = {Scenario: Play, ShardScenario: ShardPlay, PushScenario: PushPlay}
 
 
 def played(found: AnyScenario) -> str | None:
     """What a scenario breaks; None if nothing. Any error but those that are due breaks something."""
     try:
-        (ShardPlay(found) if isinstance(found, ShardScenario) else Play(found)).run()
+        _PLAYS[type(found)](found).run()
     except Exception as error:
         return f"{type(error).__name__}: {error}" if not isinstance(error, BrokenError) else str(error)
     return None

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 from tests.support.simulation.cluster import Weather, brief
@@ -149,7 +149,7 @@ def weather_of(numbers: random.Random, weathers: Mapping[str, Weather]) -> Weath
 
 def simpler(scenario: Any) -> Iterator[Any]:
     """Scenarios of the same kind with one thing less."""
-    for place in range(len(scenario.lives)):
+    for place in range(len(getattr(scenario, "lives", ()))):
         others = scenario.lives[:place] + scenario.lives[place + 1 :]
         if others:
             yield replace(scenario, lives=others)
@@ -166,7 +166,7 @@ def _simpler(found: Any, usual: Any, *, kept: tuple[str, ...] = ()) -> Iterator[
         if one.name in kept or value == default:
             continue
         yield replace(found, **{one.name: default})
-        if one.name == "weather":
-            yield from (replace(found, weather=weather) for weather in _simpler(value, default))
+        if is_dataclass(value):
+            yield from (replace(found, **{one.name: less}) for less in _simpler(value, default))
         elif type(value) is int and value > 1:
             yield from (replace(found, **{one.name: less}) for less in {value // 2, value - 1})
