@@ -8,6 +8,7 @@ import argparse
 import contextlib
 import difflib
 import functools
+import logging
 import os
 import re
 import subprocess
@@ -16,11 +17,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, ParamSpec, TextIO, cast
 
+from formats import logs
+from formats.errors import FormatsError
 from formats.sizes import parse_size
 from schemas.errors import ImagestrataError
 
 P = ParamSpec("P")
-FAILED, INTERRUPTED = 1, 130  # exit codes of commands, besides 0 for done and 2 for a wrong command line
+FAILED, WRONG, INTERRUPTED = 1, 2, 130  # exit codes of commands, besides 0 for done
 
 # Explains an unknown option, given its name and the command line; None if it has nothing to say.
 Explain = Callable[[str, Sequence[str]], str | None]
@@ -43,32 +46,49 @@ _LEAST_LIKENESS = 0.8
 def command(name: str, *, interrupted: str = "") -> Callable[[Callable[P, int]], Callable[P, int]]:
     """Decorate the main function of a command: decide its exit code, and print one line, which begins with ``name``, if
     it does not succeed. ``interrupted`` says in that line what holds after Ctrl-C. Output that no one reads any more
-    (``| head``) is dropped. An exception that is not expected is a bug and leaves its traceback.
+    (``| head``) is dropped. An exception that is not expected is a bug and leaves its traceback. Logs are written as
+    `formats.logs` says.
     """
 
     def decorate(main: Callable[P, int]) -> Callable[P, int]:
         @functools.wraps(main)
         def ended(*args: P.args, **options: P.kwargs) -> int:
+            work = functools.partial(main, *args, **options)
             with _lenient_output():
+                if logs.are_on_stderr():  # the command is a part of another one
+                    return _ended(work, name=name, interrupted=interrupted)
                 try:
-                    try:
-                        return main(*args, **options)
-                    finally:
-                        if sys.stdout is not None:
-                            sys.stdout.flush()  # a full disk is a failure of this command
-                except KeyboardInterrupt:
-                    return _end(": ".join(filter(None, ("interrupted", interrupted))), INTERRUPTED)
-                except (ImagestrataError, OSError, subprocess.SubprocessError) as error:
-                    return _end(f"{name}: {' '.join(str(error).split()) or type(error).__name__}", FAILED)
+                    with logs.on_stderr(Path(sys.argv[0]).name if name == "error" else name):
+                        return _ended(work, name=name, interrupted=interrupted)
+                except FormatsError as error:  # in the settings of logs
+                    return _end(f"{name}: {error}", WRONG)
 
         return ended
 
     return decorate
 
 
+def _ended(work: Callable[[], int], *, name: str, interrupted: str) -> int:
+    """Run a command; returns its exit code."""
+    try:
+        try:
+            return work()
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()  # a full disk is a failure of this command
+    except KeyboardInterrupt:
+        return _end(": ".join(filter(None, ("interrupted", interrupted))), INTERRUPTED)
+    except (ImagestrataError, OSError, subprocess.SubprocessError) as error:
+        return _end(f"{name}: {' '.join(str(error).split()) or type(error).__name__}", FAILED)
+    except Exception:
+        if not logs.is_json():
+            raise
+        logging.getLogger(logs.OWN).critical("%s: unexpected error", name, exc_info=True)
+        return FAILED
+
+
 def _end(line: str, code: int) -> int:
-    sys.stderr.write(f"{line}\n")
-    sys.stderr.flush()
+    logs.tell(line, level=logging.ERROR)
     return code
 
 
@@ -147,6 +167,12 @@ class Parser(argparse.ArgumentParser):
         self._given = list(sys.argv[1:] if args is None else args)
         return super().parse_args(self._given, namespace)
 
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        """End the process, with a line that says why."""
+        if message:
+            logs.tell(message.rstrip("\n"), level=logging.ERROR if status else logging.INFO)
+        sys.exit(status)
+
     def format_help(self) -> str:
         """The manual page. Its first line names what must be given; the options are listed below."""
         self.usage = self.usage or " ".join(["%(prog)s", "[OPTION ...]", *filter(None, map(_synopsis, self._actions))])
@@ -157,7 +183,7 @@ class Parser(argparse.ArgumentParser):
         given, self._given = self._given, ()
         told = self._unknown_option(given) or self._missing(message) or _translated(message)
         end = "\n" if "\n" in told else " " if told.endswith((".", "?")) else ". "
-        self.exit(2, f"{self.prog}: error: {told}{end}See {self.prog} --help.\n")
+        self.exit(WRONG, f"{self.prog}: error: {told}{end}See {self.prog} --help.\n")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:

@@ -5,9 +5,11 @@ A command is imported when it runs, so that each needs only its own extra.
 
 import difflib
 import importlib
+import logging
 import sys
 from collections.abc import Callable, Sequence
 
+from formats import logs
 from formats.command_line import command
 from imagestrata import __version__
 from schemas.errors import ImagestrataError
@@ -73,12 +75,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         guess = f" Did you mean {near[0]}?" if near else ""
         if kind == "option" and (later := next((word for word in rest if word in COMMANDS), None)):
             guess = f" Options follow the command, as in 'imagestrata {later} {name}'."
-        sys.stderr.write(f"imagestrata: error: unknown {kind} {name}.{guess} See imagestrata --help.\n")
+        logs.tell(f"imagestrata: error: unknown {kind} {name}.{guess} See imagestrata --help.", level=logging.ERROR)
         return 2
     module, extra, _ = COMMANDS[name]
     try:
         given = [name, *rest] if module.endswith("commands") else rest
-        return int(importlib.import_module(f"imagestrata.{module}").main(given))
+        main_of = importlib.import_module(f"imagestrata.{module}").main
+        with logs.on_stderr(f"imagestrata {name}"):
+            return int(main_of(given))
     except ModuleNotFoundError as error:
         remedy = extra if extra.startswith("make ") else f"pip install 'imagestrata[{extra}]'"
         missing = f"Wanted {error.name} for 'imagestrata {name}'. Found: none. Install it: {remedy}"

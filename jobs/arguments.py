@@ -1,12 +1,12 @@
 """How jobs parse their command lines: defaults come from Spark's configuration, and the first line lists them."""
 
 import argparse
-import sys
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import TypeVar
 
 from etl.errors import EtlError
 from etl.spark_process import spark_conf
+from formats import logs
 from formats.command_line import Parser
 from formats.stores.addresses import check_store
 from jobs.messages import NO_JAVA, misplaced, not_installed
@@ -68,7 +68,7 @@ def parse(
     # Spark's configuration is read only if an option is missing, because reading it may start a JVM.
     configured = _configure(parser, args, needed=wanted)
     if origins := _origins(parser, args, configured=configured, usual=usual(args)):
-        print(f"options: {origins}", file=sys.stderr, flush=True)
+        logs.tell(f"options: {origins}")
     try:
         _check_places(args)
         made = plan(args)

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from etl.errors import EtlError, UnreachableError
 from etl.spark_process import interrupted_afterwards, spark_conf, stopping
+from formats import logs
 from formats.local_node import LocalNode
 from jobs.flows import events_of
 from jobs.messages import not_installed, spark_error
@@ -47,36 +47,27 @@ def execute(
     sends OpenLineage events. ``settings`` are those of a new session. Raises `EtlError` if Spark fails or a library is
     missing, or as ``work`` does.
     """
-    with _progress_on_stderr(), _explained_failures():
+    for library in ("py4j", "cassandra", "DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        logging.getLogger(library).setLevel(logging.CRITICAL)  # our own messages have what matters of failures
+    with logs.on_stderr(name, level=logging.INFO), _explained_failures():
         with interrupted_afterwards():
             spark, origin = _session(name, needs_cassandra=needs_cassandra, settings=settings)
         with stopping(spark):
             if needs_cassandra:
                 from etl.cassandra.cluster import Cluster
 
-                print(f"cassandra: {Cluster.from_spark(spark)}{origin}", file=sys.stderr, flush=True)
+                logs.tell(f"cassandra: {Cluster.from_spark(spark)}{origin}")
             with events_of(spark, name=name.removesuffix(".py"), plan=plan if has_events else None) as events:
                 report = work(spark, plan=plan)
                 events.complete(report)
     # After Spark has stopped, which may log: the result is the last line.
-    print(json.dumps(asdict(report), ensure_ascii=False) if as_json else str(report), flush=True)
+    print(_as_json(report) if as_json else str(report), flush=True)
     return report
 
 
-@contextmanager
-def _progress_on_stderr() -> Iterator[None]:
-    """Print the messages of jobs, until the job ends: another run in this process may have another standard error."""
-    for name in ("py4j", "cassandra", "DataFrameQueryContextLogger", "SQLQueryContextLogger"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)  # our own messages have what matters of failures
-    root, handler = logging.getLogger(), logging.StreamHandler(sys.stderr)
-    handler.addFilter(lambda record: record.name != "root")  # where py4j logs the same traceback
-    handler.setFormatter(logging.Formatter("%(message)s"))
-    root.setLevel(logging.INFO)
-    root.addHandler(handler)
-    try:
-        yield
-    finally:
-        root.removeHandler(handler)
+def _as_json(report: Report) -> str:
+    """The report, with the run id of the log; ``run`` and ``run_id`` of reports are runs of tables."""
+    return json.dumps({**asdict(report), "log_run": logs.run_id()}, ensure_ascii=False)
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """Where the images of a training come from. To add a source, add a function to `KINDS`."""
 
 import importlib
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import loader
+from formats import logs
 from formats.local_node import described, hosts_of_script
 from training import TrainingError
 from training.command_line import named, one_line
@@ -67,7 +67,7 @@ def open_sources(options: TrainOptions, ranks: Ranks) -> Iterator[tuple[loader.S
     ):
         check_sides(train, val, options)
         if isinstance(train, loader.CassandraSource) and ranks.rank == 0:
-            print(f"cassandra: {described(train.hosts, train.port)}", file=sys.stderr, flush=True)
+            logs.tell(f"cassandra: {described(train.hosts, train.port)}")
         train.connect()
         val.connect()
         yield train, val

@@ -7,6 +7,7 @@ imagestrata restore my_dataset 3              make version 3 the newest again
 """
 
 import argparse
+import logging
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -14,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from formats import logs
 from formats.command_line import Parser, token_file
 from formats.sizes import counted
 
@@ -31,7 +33,7 @@ def list_datasets(argv: Sequence[str]) -> int:
             told = (one.name, one.version, one.kind, one.files, one.bytes, one.images, one.created)
             _say("\t".join("-" if value is None else str(value) for value in told))
             if one.problem:
-                sys.stderr.write(f"warning: {one.problem}\n")
+                logs.tell(f"warning: {one.problem}", level=logging.WARNING)
     return 0
 
 

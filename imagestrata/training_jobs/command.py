@@ -53,6 +53,7 @@ exit codes:
 """
 
 import argparse
+import logging
 import os
 import re
 import sys
@@ -62,6 +63,7 @@ from pathlib import Path
 from typing import get_args
 from urllib.parse import urlsplit
 
+from formats import logs
 from formats.command_line import Parser, command, size
 from imagestrata.training_jobs.errors import JobError, JobFileError
 from imagestrata.training_jobs.job import read_job
@@ -88,13 +90,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         limits = RunOptions(**{one.name: getattr(args, one.name) for one in fields(RunOptions)})
         return run_job(job, path, limits, _tell)
     except JobFileError as error:
-        sys.stderr.write("\n".join(error.problems) + "\n")
+        logs.tell("\n".join(error.problems), level=logging.ERROR)
         return 2
 
 
 def _tell(line: str) -> None:
-    sys.stderr.write(f"run: {line}\n")
-    sys.stderr.flush()
+    logs.tell(f"run: {line}")
 
 
 def _parser() -> Parser:

@@ -12,6 +12,7 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
+from formats import logs
 from imagestrata.service.server.connections import Limits, limits_of, raise_limit, within
 
 _GRACE_SECONDS = 10
@@ -24,7 +25,6 @@ def run(app: FastAPI, *, host: str, port: int, proxies: Sequence[str] = (), tell
     ``port`` 0 picks a free one; X-Forwarded-For of ``proxies`` is trusted; ``tell`` gets the address when the server
     listens. Raises OSError if the address is not available, and SystemExit, with code 0, if the server was stopped.
     """
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
     _give_memory_back()
     # uvicorn raises the signal again when it has stopped; then the exit code is 0.
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -34,7 +34,8 @@ def run(app: FastAPI, *, host: str, port: int, proxies: Sequence[str] = (), tell
     shown = f"[{host}]" if ":" in host else host
     tell(f"serving at http://{shown}:{listening.getsockname()[1]}")
     config = config_of(app, limits_of(raise_limit(), proxies))
-    uvicorn.Server(config).run(sockets=[listening])
+    with logs.on_stderr("imagestrata serve", level=logging.INFO, text="%(asctime)s %(message)s"):
+        uvicorn.Server(config).run(sockets=[listening])
     return 0
 
 
