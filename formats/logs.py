@@ -47,8 +47,8 @@ def is_json() -> bool:
 @contextmanager
 def on_stderr(command: str, *, level: int = logging.WARNING, text: str = "%(message)s") -> Iterator[None]:
     """Write what a block logs, from ``level`` on, to standard error, and restore the state before. A block inside it
-    takes its place. ``command`` is the name of the command, for JSON; ``text`` is the format of lines of text, which get
-    the run id in front. Raises `FormatsError`.
+    takes its place. ``command`` is the command's name, for JSON; ``text`` is the format of lines of text, which get the
+    run id in front. Raises `FormatsError`.
     """
     root, outer = logging.getLogger(), _handler()
     # Not one for the process: another run in it may have another standard error.

@@ -10,6 +10,7 @@ from formats import logs
 from formats.command_line import Parser
 from formats.stores.addresses import check_store
 from jobs.messages import NO_JAVA, misplaced, not_installed
+from jobs.metrics import add_metrics_options
 
 PREFIX = "spark.imagestrata."
 # The two tables of an ingest. The command line gives both or neither; Spark's configuration gives the default.
@@ -28,7 +29,9 @@ P = TypeVar("P")
 
 def make_parser(name: str, *, manual: str | None, epilog: str) -> Parser:
     """A job's parser: its help is a manual page, and it knows the options of spark-submit."""
-    return Parser(name, manual=manual, epilog=epilog, explain=misplaced)
+    made = Parser(name, manual=manual, epilog=epilog, explain=misplaced)
+    add_metrics_options(made)
+    return made
 
 
 def both_tables(args: argparse.Namespace) -> Needed:

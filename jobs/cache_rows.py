@@ -21,6 +21,7 @@ from formats.command_line import Parser, command
 from jobs import options
 from jobs.arguments import make_parser, parse
 from jobs.command import execute
+from jobs.metrics import MetricsOptions
 from schemas import TableName
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def _plan(args: argparse.Namespace) -> SplitPlan:
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit code."""
     plan, args = parse_args(argv)
-    execute("cache_rows.py", run, plan, as_json=args.json, has_events=False)
+    execute("cache_rows.py", run, plan, as_json=args.json, metrics=MetricsOptions.of(args), has_events=False)
     return 0
 
 

@@ -14,6 +14,7 @@ from formats import logs
 from formats.local_node import LocalNode
 from jobs.flows import events_of
 from jobs.messages import not_installed, spark_error
+from jobs.metrics import NOT_SERVED, MetricsOptions, job_metrics
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
@@ -38,27 +39,29 @@ def execute(
     plan: object,
     *,
     as_json: bool,
+    metrics: MetricsOptions = NOT_SERVED,
     needs_cassandra: bool = True,
     has_events: bool = True,
     settings: Mapping[str, str] = MappingProxyType({}),
 ) -> R:
     """Start a session, run ``work(spark, plan=plan)``, print the last line, and return the report. With
     ``needs_cassandra``, the cluster is printed, and a cluster that `imagestrata up` started must run. ``has_events``
-    sends OpenLineage events. ``settings`` are those of a new session. Raises `EtlError` if Spark fails or a library is
-    missing, or as ``work`` does.
+    sends OpenLineage events. ``metrics`` says where metrics are served. ``settings`` are those of a new session. Raises
+    `EtlError` if Spark fails or a library is missing, or as ``work`` does.
     """
     for library in ("py4j", "cassandra", "DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         logging.getLogger(library).setLevel(logging.CRITICAL)  # our own messages have what matters of failures
     with logs.on_stderr(name, level=logging.INFO), _explained_failures():
         with interrupted_afterwards():
             spark, origin = _session(name, needs_cassandra=needs_cassandra, settings=settings)
-        with stopping(spark):
+        with job_metrics(spark, name=name, options=metrics) as watched, stopping(spark), watched:
             if needs_cassandra:
                 from etl.cassandra.cluster import Cluster
 
                 logs.tell(f"cassandra: {Cluster.from_spark(spark)}{origin}")
             with events_of(spark, name=name.removesuffix(".py"), plan=plan if has_events else None) as events:
                 report = work(spark, plan=plan)
+                watched.finish(report)
                 events.complete(report)
     # After Spark has stopped, which may log: the result is the last line.
     print(_as_json(report) if as_json else str(report), flush=True)

@@ -32,6 +32,7 @@ from formats import command_line
 from jobs import options
 from jobs.arguments import make_parser, parse
 from jobs.command import execute
+from jobs.metrics import MetricsOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -133,7 +134,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     plan, args = parse_args(argv)
     work = partial(forget, is_plan=args.plan) if isinstance(plan, ForgetPlan) else estimate if args.plan else run
-    execute("delete.py", work, plan, as_json=args.json, has_events=False)
+    execute("delete.py", work, plan, as_json=args.json, metrics=MetricsOptions.of(args), has_events=False)
     return 0
 
 

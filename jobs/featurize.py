@@ -50,6 +50,7 @@ from formats import command_line
 from jobs import options
 from jobs.arguments import make_parser, parse
 from jobs.command import execute
+from jobs.metrics import MetricsOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -119,7 +120,7 @@ def _plan(args: argparse.Namespace) -> FeaturizePlan:
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     plan, args = parse_args(argv)
-    execute("featurize.py", run, plan, as_json=args.json)
+    execute("featurize.py", run, plan, as_json=args.json, metrics=MetricsOptions.of(args))
     return 0
 
 

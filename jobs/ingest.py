@@ -41,6 +41,7 @@ from formats.command_line import Parser, command
 from jobs import options
 from jobs.arguments import PAIR, Needed, make_parser, parse
 from jobs.command import execute
+from jobs.metrics import MetricsOptions
 from schemas.parsing import parse_ttl
 from schemas.tables import Replication
 
@@ -164,7 +165,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     plan, args = parse_args(argv)
     work, needs_cassandra = estimate if args.plan else run, plan.target is None
-    execute("ingest.py", work, plan, as_json=args.json, needs_cassandra=needs_cassandra, has_events=not args.plan)
+    execute(
+        "ingest.py",
+        work,
+        plan,
+        as_json=args.json,
+        metrics=MetricsOptions.of(args),
+        needs_cassandra=needs_cassandra,
+        has_events=not args.plan,
+    )
     return 0
 
 

@@ -35,6 +35,7 @@ from formats import command_line, sizes
 from jobs import options
 from jobs.arguments import PAIR, make_parser, parse
 from jobs.command import execute
+from jobs.metrics import MetricsOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -134,7 +135,7 @@ def _usual(args: argparse.Namespace) -> Mapping[str, str]:
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     plan, args = parse_args(argv)
-    execute("shard.py", run, plan, as_json=args.json, needs_cassandra=not plan.source)
+    execute("shard.py", run, plan, as_json=args.json, metrics=MetricsOptions.of(args), needs_cassandra=not plan.source)
     return 0
 
 

@@ -49,6 +49,7 @@ from formats.errors import NotASplitError
 from jobs import options
 from jobs.arguments import PAIR, Needed, make_parser, parse
 from jobs.command import execute
+from jobs.metrics import MetricsOptions
 from schemas import FormatVersionError, SchemaError
 from schemas.features import ViewName, parse_feature
 from schemas.manifest import NEWER
@@ -216,6 +217,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         explain if args.explain else run,
         plan,
         as_json=args.json,
+        metrics=MetricsOptions.of(args),
         needs_cassandra=plan.metadata_in is None,
         has_events=not args.explain,
     )

@@ -39,6 +39,7 @@ from formats.command_line import Parser, command
 from jobs import options
 from jobs.arguments import both_tables, make_parser, parse
 from jobs.command import execute
+from jobs.metrics import MetricsOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -115,7 +116,7 @@ def _plan(args: argparse.Namespace) -> VerifyPlan | str:
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     plan, args = parse_args(argv)
-    report = execute("verify.py", _run, plan, as_json=args.json, has_events=False)
+    report = execute("verify.py", _run, plan, as_json=args.json, metrics=MetricsOptions.of(args), has_events=False)
     if report.left:
         raise EtlError(failure(plan, found=report.summary()))
     return 0

@@ -17,7 +17,7 @@ from loader.order.permutation import LastBatchPolicy
 from loader.order.plan import Plan
 from loader.prefetch.batcher import Filled
 from loader.prefetch.engine import Engine, Stream
-from loader.prefetch.metrics import MetricsServer
+from loader.prefetch.metrics import serve
 from loader.prefetch.missing import check_missing
 from loader.prefetch.stats import Stats
 from loader.ranks import check_detected, ranks
@@ -437,7 +437,7 @@ class Source:
         """
         table = self.split.data_table or self.split.address
         labels = {"table": table, "split": str(self.split.index), "rank": str(self.rank)}
-        server = MetricsServer(self._engine.stats, labels, host=host, port=check_int("port", port, 0, 65535))
+        server = serve(self._engine.stats, labels, host=host, port=check_int("port", port, 0, 65535))
         self._engine.at_close(server.close)
         return server.port
 

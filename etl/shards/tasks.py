@@ -95,7 +95,8 @@ def _write(shard: int, packed: Iterator[Packed], *, order: ShardOrder) -> Iterat
     """Write one shard; return a row for it, and a row for each rejected image."""
     storage, name = executor_storage(order.address), order.name(shard)
     if order.resume and (told := _done(storage, name)) is not None:
-        order.counters.count(images=json.loads(told[0][1])["samples"])
+        there, _ = shard_of(told[0][1])
+        order.counters.count(images=there.samples, bytes=there.bytes)
         yield from told
         return
     rejected: list[tuple[str, str]] = []
@@ -111,8 +112,8 @@ def _write(shard: int, packed: Iterator[Packed], *, order: ShardOrder) -> Iterat
                     writer.add(key, sample.members)
                     if sample.label is not None:
                         counts[sample.label] += 1
-                    order.counters.count(images=1, bytes=len(sample.data))
                 row = writer.end(name)
+                order.counters.count(images=row.samples, bytes=row.bytes)
                 if order.published.get(name, row.sha256) != row.sha256:  # other images with the same names and sizes
                     storage.remove(MANIFEST)  # it would be wrong if this run were killed after the next step
                     storage.settle([])  # its removal, before the shard changes

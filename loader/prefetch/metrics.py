@@ -1,70 +1,60 @@
 """A source's numbers for Prometheus."""
 
-import dataclasses
-import os
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
+from formats.metrics import LIBRARY, MetricsServer, metric
 from loader.errors import OptionError, require
 from loader.prefetch.stats import Stats
 
-_COUNTERS = {
-    "images": "Images delivered.",
-    "bytes": "Bytes of the images delivered.",
-    "retries": "Reads repeated after an error.",
-    "second_reads": "Reads sent again because the answer was late.",
-    "rereads": "Pieces of shards read again because the memory budget did not hold them.",
-    "skipped": "Samples that were left out.",
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+
+_PREFIX = "imagestrata_loader_"
+# By field of `Stats`.
+_NUMBERS = {
+    "images": ("images_total", "Images delivered."),
+    "bytes": ("bytes_total", "Bytes of the images delivered."),
+    "retries": ("retries_total", "Reads repeated after an error."),
+    "second_reads": ("second_reads_total", "Reads sent again because the answer was late."),
+    "rereads": ("rereads_total", "Pieces of shards read again because the memory budget did not hold them."),
+    "skipped": ("skipped_samples_total", "Samples that were left out."),
+    "seconds": ("seconds_total", "Seconds since the first request."),
+    "in_flight": ("in_flight_reads", "Reads that wait for an answer."),
+    "window": ("window_reads", "Reads that may wait for an answer."),
+    "held_bytes": ("held_bytes", "Bytes that were read and not delivered."),
+    "round_trip": ("round_trip_seconds", "The shortest recent answer; absent before the first one."),
+    "connections": ("connections", "Open connections, over all nodes."),
 }
-_GAUGES = {
-    "seconds": "Seconds since the first request.",
-    "stall_share": "Share of these seconds in which the consumer waited for a batch.",
-    "in_flight": "Reads that wait for an answer.",
-    "window": "Reads that may wait for an answer.",
-    "held_bytes": "Bytes that were read and not delivered.",
-    "round_trip": "The shortest recent answer, in seconds.",
-    "p50": "Median of the last thousand answers, in seconds.",
-    "p99": "99th percentile of the last thousand answers, in seconds.",
-    "connections": "Open connections, over all nodes.",
-}
+_QUANTILES = {"0.5": "p50", "0.99": "p99"}
 
 
-class MetricsServer:
-    """Serves ``http://host:port/metrics`` in its own thread until `close`."""
+class SourceMetrics:
+    """The metrics of a source, from its `Stats` as they are now."""
 
-    def __init__(self, stats: Callable[[], Stats], labels: Mapping[str, str], *, host: str, port: int) -> None:
-        """``port`` 0 takes a free one. Raises `OptionError` for an address that cannot be used."""
-        client = require("prometheus_client", extra="metrics", purpose="serving metrics")
-        registry = client.CollectorRegistry()
-        registry.register(_Collector(stats, labels))
-        try:
-            self._server, self._thread = client.start_http_server(port, addr=host, registry=registry)
-        except OSError as error:
-            raise OptionError(f"Wanted to serve metrics at {host} port {port}. Found: {error.strerror}") from error
-        self.port: int = self._server.server_port
-        self._process = os.getpid()
-
-    def close(self) -> None:
-        """Stop serving. You may call it twice, and in a forked child, which does not have the thread."""
-        if self._process != os.getpid():
-            return
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-
-class _Collector:
     def __init__(self, stats: Callable[[], Stats], labels: Mapping[str, str]) -> None:
-        self._stats, self._labels = stats, dict(labels)
-        self._core = require("prometheus_client.core", extra="metrics", purpose="serving metrics")
+        self._stats, self._labels = stats, labels
+        self._stalled = 0.0
 
-    def collect(self) -> Iterator[Any]:
-        """The numbers as they are now."""
-        found = dataclasses.asdict(self._stats())
-        kinds = (self._core.CounterMetricFamily, _COUNTERS), (self._core.GaugeMetricFamily, _GAUGES)
-        for family, described in kinds:
-            for name, text in described.items():
-                if found[name] is not None:
-                    metric = family(f"imagestrata_loader_{name}", text, labels=list(self._labels))
-                    metric.add_metric(list(self._labels.values()), found[name])
-                    yield metric
+    def collect(self) -> Iterator["Metric"]:
+        """The metrics. Safe for threads."""
+        stats = self._stats()
+        for field, (name, text) in _NUMBERS.items():
+            if (value := getattr(stats, field)) is not None:
+                yield metric(f"{_PREFIX}{name}", text, [(self._labels, value)])
+        # A product of rounded numbers can fall by a little, which Prometheus would take for a restart.
+        self._stalled = max(self._stalled, stats.stall_share * stats.seconds)
+        text = "Seconds in which the consumer waited for a batch; several consumers add up."
+        yield metric(f"{_PREFIX}stalled_seconds_total", text, [(self._labels, self._stalled)])
+        text = "Quantiles of the last thousand answers."
+        of_reads = [({**self._labels, "quantile": one}, getattr(stats, field)) for one, field in _QUANTILES.items()]
+        yield metric(f"{_PREFIX}read_seconds", text, of_reads)
+
+
+def serve(stats: Callable[[], Stats], labels: Mapping[str, str], *, host: str, port: int) -> MetricsServer:
+    """Serve a source's metrics. Raises `OptionError` for an address that cannot be used, and `MissingExtraError`."""
+    require(LIBRARY, extra="metrics", purpose="serving metrics")
+    try:
+        return MetricsServer(SourceMetrics(stats, labels), host=host, port=port)
+    except OSError as error:
+        raise OptionError(f"Wanted to serve metrics at {host} port {port}. Found: {error.strerror}") from error

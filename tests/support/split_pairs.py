@@ -49,7 +49,7 @@ LEVELS: dict[str, list[Any]] = {
 """
 
 ELSEWHERE = {
-    "json": "changes only what is printed",
+    **dict.fromkeys(("json", "metrics_port", "metrics_host"), "changes only what is shown"),
     "metadata_ifn": "is given in every split here",
     **dict.fromkeys(
         ("data_table", "metadata_table", "metadata_ofn", "dataset", "id_col", "label_col", "data_col"),

@@ -4,7 +4,9 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 from typing import Any, Self
 
@@ -58,6 +60,20 @@ class Counters:
         return int(self._rejected.value)
 
 
+Observe = Callable[[Counters, int], object]
+_OBSERVE: ContextVar[Observe | None] = ContextVar("observe", default=None)
+
+
+@contextmanager
+def observed(observe: Observe) -> Iterator[None]:
+    """Call ``observe`` with the counters and the number of files when a block begins to write images."""
+    token = _OBSERVE.set(observe)
+    try:
+        yield
+    finally:
+        _OBSERVE.reset(token)
+
+
 class Watch:
     """Shows the progress of a block, as a bar or as lines, and calls ``stop`` once if too many files are rejected."""
 
@@ -71,6 +87,8 @@ class Watch:
         self.is_over = False
 
     def __enter__(self) -> Self:
+        if (observe := _OBSERVE.get()) is not None:
+            observe(self._counters, self._files)
         self._thread.start()
         return self
 

@@ -58,7 +58,7 @@ _ALWAYS: dict[int | str, dict[str, Any]] = {
 
 def make_app(store: Store, *, access: Access, hosts: Hosts, uploads: Uploads) -> FastAPI:
     """Create the app of a service."""
-    metrics = Metrics()
+    metrics = Metrics(store.room)
     app = FastAPI(
         title="imagestrata datasets",
         version=code_version(),
@@ -89,7 +89,6 @@ def make_app(store: Store, *, access: Access, hosts: Hosts, uploads: Uploads) ->
     @app.get("/metrics", tags=["service"], dependencies=[READS], response_class=Response)
     def get_metrics() -> Response:
         """Return the metrics of the service in the text format of Prometheus."""
-        metrics.used.set(store.room.used)
         return Response(metrics.text(), headers={"content-type": METRICS_TYPE})
 
     return app

@@ -51,6 +51,11 @@ class Room:
         with self._lock:
             return sum(one.here for one in self._staged.values())
 
+    @property
+    def free(self) -> int:
+        """The free bytes of the disk that bodies arrive on."""
+        return shutil.disk_usage(self._incoming).free
+
     def promise(self, staged: Path, length: int, *, here: int = 0) -> None:
         """Reserve ``length`` bytes for a body, of which ``here`` bytes are received. Raises `FullError`."""
         with self._lock:
@@ -106,7 +111,7 @@ class Room:
             raise FullError(
                 f"Wanted space for {size:,} bytes. Found: {used:,} of the quota of {self.quota:,} are used or reserved"
             )
-        free = shutil.disk_usage(self._incoming).free - to_come
+        free = self.free - to_come
         if size - here > free:
             raise FullError(
                 f"Wanted space for {size - here:,} bytes on the disk. Found: {max(0, free):,} that are not reserved"

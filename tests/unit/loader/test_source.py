@@ -398,9 +398,9 @@ def test_metrics_are_served_until_the_source_is_closed(sources: Sources) -> None
         text = answer.read().decode()
     place = '{rank="0",split="0",table="memory.data"}'
     assert f"imagestrata_loader_images_total{place} {COUNT}.0" in text
-    assert f"imagestrata_loader_skipped_total{place} 0.0" in text
-    assert "# TYPE imagestrata_loader_stall_share gauge" in text
-    assert all(f"imagestrata_loader_{name}" in text for name in Stats.__slots__)
+    assert f"imagestrata_loader_skipped_samples_total{place} 0.0" in text
+    assert f"imagestrata_loader_bytes_total{place} {float(source.stats().bytes)}" in text
+    assert "# TYPE imagestrata_loader_stalled_seconds_total counter" in text
     source.close()
     with pytest.raises(urllib.error.URLError):
         urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10)

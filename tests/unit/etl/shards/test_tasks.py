@@ -73,7 +73,7 @@ def test_shards_are_written_with_their_index_and_metadata(pictures: list[Path], 
     ]
     suffixes = ("idx", "tar", "tar.done")
     assert sorted(files(tmp_path / "out")) == [f"0a1b2c3d-00000{n}.{suffix}" for n in range(2) for suffix in suffixes]
-    assert (counted["images"], counted["bytes"]) == (6, sum(place.stat().st_size for place in pictures))
+    assert (counted["images"], counted["bytes"]) == (6, sum(shard.bytes for shard, _ in shards))
 
 
 def test_a_failed_attempt_leaves_no_shard_and_the_next_one_writes_it(pictures: list[Path], tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_finished_shards_are_rewritten_only_without_resume(pictures: list[Path],
         place.write_bytes(b"x" * place.stat().st_size)  # a later reader detects it
     assert write(pictures, out, resume=True, counters=counted) == results
     assert files(out) == found
-    assert counted == {"images": 6}
+    assert counted == {"images": 6, "bytes": sum(shard_of(text)[0].bytes for _, text in results)}
     assert {kind for kind, _ in write(pictures, out)} == {"rejected"}
 
 

@@ -537,7 +537,8 @@ def test_the_log_has_one_line_for_each_request_with_the_name_of_its_token(tmp_pa
 
 def test_metrics_are_in_prometheus_format(server: Server) -> None:
     assert server.ask("GET", "/dataset/nothing").status == 404
+    assert server.ask("GET", "/health").status == 200
     text = server.ask("GET", "/metrics").body.decode()
-    assert 'imagestrata_requests_total{method="GET",route="/datasets/{name}",status="404"}' in text
-    assert re.search(r'imagestrata_requests_total\{method="GET",route=".*",status="200"\} \d', text)
-    assert "imagestrata_used_bytes" in text
+    assert 'imagestrata_service_requests_total{method="GET",route="/datasets/{name}",status="404"}' in text
+    assert re.search(r'imagestrata_service_requests_total\{method="GET",route=".*",status="200"\} \d', text)
+    assert "imagestrata_service_used_bytes" in text
