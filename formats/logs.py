@@ -123,6 +123,4 @@ class _Json(logging.Formatter):
         }
         if record.exc_info:
             told["exception"] = self.formatException(record.exc_info)
-        if record.stack_info:
-            told["stack"] = record.stack_info
         return json.dumps(told)  # in ASCII: any encoding of standard error has it, and no character ends a line

@@ -1,6 +1,7 @@
 """Where the images of a training come from. To add a source, add a function to `KINDS`."""
 
 import importlib
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -68,6 +69,9 @@ def open_sources(options: TrainOptions, ranks: Ranks) -> Iterator[tuple[loader.S
         check_sides(train, val, options)
         if isinstance(train, loader.CassandraSource) and ranks.rank == 0:
             logs.tell(f"cassandra: {described(train.hosts, train.port)}")
+        if options.metrics_port is not None:
+            local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+            train.serve_metrics(port=options.metrics_port + local_rank, host=options.metrics_host)
         train.connect()
         val.connect()
         yield train, val

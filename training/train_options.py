@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
+from formats.command_line import port
+from formats.metrics import HOST
 from training import command_line
 
 MANUAL = """Train a torchvision classifier from Cassandra, shards or class folders, on CPUs or any number of GPUs.
@@ -91,6 +93,8 @@ class TrainOptions:
     print_freq: int = 10
     figures: str | None = None
     trace: str | None = None
+    metrics_port: int | None = None
+    metrics_host: str = HOST
 
     def __post_init__(self) -> None:
         self._check_data()
@@ -276,6 +280,14 @@ def _results(add: Callable[..., Any]) -> None:
     add("--print-freq", "-p", type=int, metavar="STEPS", help="(default: %(default)s)")
     add("--figures", metavar="FILE", help="append the figures of each epoch as a line of JSON")
     add("--trace", metavar="FILE", help="append loss and image ids of each step as a line of JSON, to FILE.RANK")
+    add(
+        "--metrics-port",
+        type=port,
+        metavar="N",
+        help="serve metrics of reading the training images to Prometheus: at this port for the first process of a "
+        "machine, at the following ports for others",
+    )
+    add("--metrics-host", metavar="ADDRESS", help="address to serve them at (default: %(default)s)")
 
 
 def _number(text: str) -> float:

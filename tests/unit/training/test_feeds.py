@@ -1,11 +1,13 @@
 """Sources of a training: they get its options."""
 
+import urllib.request
 from pathlib import Path
 
 import pytest
 import torch
 
 import loader
+from tests.support.exported_metrics import free_port, samples_in
 from tests.support.pictures import texture
 from tests.support.trees import plant
 from training.feeds import open_sources
@@ -29,3 +31,19 @@ def test_missing_images_end_the_training_unless_they_are_to_be_skipped(
                 list(val.epoch(0))
         else:
             assert sum(map(len, val.epoch(0))) == rows
+
+
+def test_each_process_of_a_machine_serves_the_metrics_of_its_training_images(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for side in ("train", "val"):
+        plant(tmp_path / side, {f"{label}/{side}.png": texture(0) for label in "ab"})
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    port = free_port()
+    options = [str(tmp_path / "train"), str(tmp_path / "val"), "--b", "1", "--metrics-port", str(port - 1)]
+    with open_sources(parse_args(options), Ranks(1, 2, torch.device("cpu"))) as (train, _):
+        images = sum(map(len, train.epoch(0)))
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            text = answer.read().decode()
+    assert images == samples_in(text)["imagestrata_loader_images_total", ""] == 1
+    assert 'rank="1"' in text
