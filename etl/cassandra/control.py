@@ -16,6 +16,7 @@ from typing import Any, Self, TypeVar
 
 import cassandra
 import cassandra.cluster
+import cassandra.connection
 from cassandra.auth import PlainTextAuthProvider
 from cassandra.policies import DCAwareRoundRobinPolicy, TokenAwarePolicy
 from cassandra.query import BatchStatement, BatchType
@@ -35,8 +36,17 @@ _TCP_NODELAY = (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 # what a node says of a table that another run creates at this moment: it is in the schema, but not in use yet
 _NEW_TABLE = re.compile(r"Unknown CF|[Uu]nknown keyspace|unconfigured table|(table|keyspace) \S+ does not exist")
 _NEW_TABLE_RETRIES = Retries(seconds=5.0)
+# A node that ends, restarts or hangs, or has not heard of a table yet: others answer, or it does after some seconds.
+_OUTAGES = (
+    cassandra.Unavailable, cassandra.Timeout, cassandra.CoordinationFailure, cassandra.OperationTimedOut,
+    cassandra.connection.ConnectionException, cassandra.cluster.NoHostAvailable,
+)  # fmt: skip
+_OUTAGE_RETRIES = Retries(seconds=30.0)
 _AGREEMENT_RETRIES = Retries(seconds=30.0)
-_FAILURES = (cassandra.DriverException, cassandra.cluster.NoHostAvailable, cassandra.cluster.ServerError)
+_FAILURES = (
+    cassandra.DriverException, cassandra.cluster.NoHostAvailable, cassandra.cluster.ServerError,
+    cassandra.connection.ConnectionException,
+)  # fmt: skip
 
 Found = TypeVar("Found")
 
@@ -108,25 +118,26 @@ class Control:
 
     def execute(self, query: str, values: Sequence[Any] = (), *, is_serial: bool = False) -> list[Any]:
         """Run a query with the values of its placeholders, and return its rows, at SERIAL for rows that `apply` writes.
-        Raises `TableError` if the server rejects it, and `UnreachableError` for any other failure.
+        It is repeated for half a minute if nodes fail, so it must do the same twice. Raises `TableError` if the server
+        rejects it, and `UnreachableError` for any other failure.
         """
         with self._translated():
             bound = self._prepare(query).bind(values)
             if not is_serial:
-                return list(_once_created(lambda: self._session.execute(bound)))
+                return list(_answered(lambda: self._session.execute(bound)))
             bound.consistency_level = cassandra.ConsistencyLevel.SERIAL
             retries = TransactionRetries(f"Wanted rows of {query.partition(' FROM ')[2]} at {self.cluster}.")
             while True:
                 try:
                     return list(_once_created(lambda: self._session.execute(bound)))
-                except cassandra.ReadTimeout:  # transactions of other runs conflict
+                except _OUTAGES:  # or transactions of other runs conflict
                     retries.wait()
 
     def rows(self, query: str) -> Iterator[Any]:
         """Run a query with a large result. Yields its rows, of which a page is in memory; raises as `execute` does."""
         with self._translated():
             bound = self._prepare(query).bind(())
-            yield from _once_created(lambda: self._session.execute(bound))
+            yield from _answered(lambda: self._session.execute(bound))
 
     def define(self, statement: str) -> None:
         """Create a keyspace or a table, and wait until all nodes agree. Raises as `execute` does."""
@@ -154,8 +165,8 @@ class Control:
                 )
 
     def apply(self, statements: Sequence[tuple[str, Sequence[Any]]]) -> bool:
-        """Run statements of one partition as one transaction across all datacenters, and return whether it was applied.
-        Raises as `execute` does.
+        """Run statements of one partition as one transaction across all datacenters, and return whether it was applied;
+        False if nodes failed, too. Raises as `execute` does.
         """
         with self._translated():
             batch = BatchStatement(BatchType.LOGGED, consistency_level=cassandra.ConsistencyLevel.QUORUM)
@@ -164,7 +175,7 @@ class Control:
                 batch.add(self._prepare(query).bind(values))
             try:
                 return bool(_once_created(lambda: self._session.execute(batch)).was_applied)
-            except (cassandra.WriteTimeout, cassandra.OperationTimedOut):
+            except _OUTAGES:
                 return False  # the outcome is unknown: read again before you continue
 
     def create_table(self, table: TableName, statement: str, *, added: Collection[str] = ADDED_COLUMNS) -> None:
@@ -205,7 +216,7 @@ class Control:
 
     def _prepare(self, query: str) -> Any:
         if query not in self._prepared:
-            self._prepared[query] = _once_created(lambda: self._session.prepare(query))
+            self._prepared[query] = _answered(lambda: self._session.prepare(query))
         return self._prepared[query]
 
     @contextmanager
@@ -228,6 +239,11 @@ def _once_created(run: Callable[[], Found]) -> Found:
     """Run a query, again for a few seconds if its table is being created by another run."""
     errors = (cassandra.InvalidRequest, *_FAILURES)
     return _NEW_TABLE_RETRIES.run(run, errors, is_passing=lambda error: bool(_NEW_TABLE.search(str(error))))
+
+
+def _answered(run: Callable[[], Found]) -> Found:
+    """Run a query that may run twice, again for half a minute if nodes fail."""
+    return _OUTAGE_RETRIES.run(lambda: _once_created(run), _OUTAGES)
 
 
 def check_columns(control: Control, table: TableName, *, columns: Sequence[str]) -> None:

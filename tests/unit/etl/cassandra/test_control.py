@@ -1,10 +1,14 @@
 """Failing connections to Cassandra."""
 
+from types import SimpleNamespace
+
+import cassandra
 import pytest
+from cassandra.cluster import NoHostAvailable
 
 from etl.cassandra.cluster import Cluster
 from etl.cassandra.control import Control
-from etl.errors import UnreachableError
+from etl.errors import TableError, UnreachableError
 
 
 def test_an_unreachable_cassandra_is_reported_in_one_line() -> None:
@@ -12,3 +16,32 @@ def test_an_unreachable_cassandra_is_reported_in_one_line() -> None:
     with pytest.raises(UnreachableError, match=r"127\.0\.0\.1 port 9\.") as caught, Control(cluster):
         pass
     assert str(caught.value).startswith("Wanted Cassandra at 127.0.0.1 port 9. Found: connection refused. Start one")
+
+
+class _Session:
+    """Answers a query after some failures."""
+
+    def __init__(self, *failures: Exception) -> None:
+        self._failures = list(failures)
+
+    def prepare(self, query: str) -> SimpleNamespace:
+        return SimpleNamespace(bind=lambda values: query)
+
+    def execute(self, bound: object) -> list[str]:
+        if self._failures:
+            raise self._failures.pop(0)
+        return ["a row"]
+
+
+def test_a_query_is_repeated_while_nodes_fail_and_not_if_it_is_refused() -> None:
+    control = Control(Cluster(("127.0.0.1",), 9))
+    outage = [
+        cassandra.ReadFailure("INCOMPATIBLE_SCHEMA"),
+        cassandra.Unavailable("one of two"),
+        NoHostAvailable("", {}),
+    ]
+    control._session = _Session(*outage)
+    assert control.execute("SELECT") == ["a row"]
+    control._session = _Session(cassandra.InvalidRequest("no viable alternative"))
+    with pytest.raises(TableError, match="no viable alternative"):
+        control.execute("SELECT 2")
