@@ -34,7 +34,7 @@ DEV := --extra spark --extra loader --extra cuda120 --extra train --extra s3 --e
 MEASURED := schemas formats etl jobs loader training imagestrata
 OURS := $(MEASURED) benchmarks
 
-.PHONY: help demo train-demo setup test test-unit histories simulate fuzz test-e2e test-pythons test-spark3 test-lowest test-all coverage check docs notebooks format up down service s3-up s3-down status clean-data clean lock wheel inventory deps.zip bench-demo bench-features bench-ingest bench-loader bench-server bench-service bench-shards bench-splits bench-tls bench-train
+.PHONY: help demo train-demo setup test test-unit histories simulate fuzz drill test-e2e test-pythons test-spark3 test-lowest test-all coverage check docs notebooks format up down service s3-up s3-down status clean-data clean lock wheel inventory deps.zip bench-demo bench-features bench-ingest bench-loader bench-server bench-service bench-shards bench-splits bench-tls bench-train
 
 ## First steps
 
@@ -69,6 +69,9 @@ histories: setup  ## play 100,000 random histories of tables, with kills and run
 
 simulate: setup  ## load 70,000 epochs from a simulated cluster and shards, and push to a service, in bad weather, on virtual time; 10 minutes (COUNT=1000 of each kind)
 	@$(RUN) python -m tests.support.simulation $(if $(COUNT),--count $(COUNT))
+
+drill: setup  ## kill, fill and break servers while jobs run, and judge the results (SEED=0, ROUNDS=1, ONLY=text)
+	@$(RUN) python -m tests.support.drills $(if $(SEED),--seed $(SEED)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(ONLY),--only "$(ONLY)")
 
 fuzz: setup  ## read damaged files of every format for 30 minutes (MINUTES=5)
 	@$(RUN) python -m tests.support.fuzzing $(if $(MINUTES),--minutes $(MINUTES))

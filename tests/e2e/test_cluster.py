@@ -1,21 +1,30 @@
-"""The jobs on executors that are separate processes, where the project is not installed: shipped as a zip."""
+"""Three nodes of Cassandra, and jobs on a Spark master with two workers, whose Python has only the project's zip."""
 
+import json
 import os
-import re
+import random
 import subprocess
 import sys
 import sysconfig
 import venv
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from formats import open_split
-from imagestrata.devstack import packaging
-from imagestrata.devstack.servers.cassandra import Cassandra
-from tests.support.pictures import picture
+from tests.support.drills import faults, works
+from tests.support.drills.drill import Drill, run
+from tests.support.drills.world import World, ended, world
 
 ROOT = Path(__file__).resolve().parents[2]
+IMAGES = 120
+FACTS = {"features": IMAGES, "corrected": 1, "wrong": 0, "deleted": IMAGES // 4}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with world(tmp_path_factory.mktemp("cluster"), images=IMAGES) as made:
+        yield made
 
 
 @pytest.fixture
@@ -33,43 +42,53 @@ def bare_python(tmp_path: Path) -> Path:
     return python
 
 
-def test_ingest_and_split_run_from_the_zip_alone(
-    cassandra: Cassandra, keyspace: str, bare_python: Path, tmp_path: Path
-) -> None:
-    for number, name in enumerate(("ant", "bee")):
-        (tmp_path / "tree" / name).mkdir(parents=True)
-        for each in range(6):
-            (tmp_path / "tree" / name / f"{each}.png").write_bytes(picture(number))
-    deps = tmp_path / "deps.zip"
-    tables = ("--data-table", f"{keyspace}.data", "--metadata-table", f"{keyspace}.metadata")
-    packaging.write_archive(deps)
+def facts_of(cluster: World, keyspace: str, *options: str, python: Path | None = None) -> dict[str, object]:
+    """What all jobs give, submitted with these options."""
+    names = {} if python is None else {"PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": str(python)}
+    script = cluster.folder / "all_jobs.py"  # in a folder without the project
+    script.write_bytes((ROOT / "tests" / "support" / "all_jobs.py").read_bytes())
+    program = str(Path(sys.executable).with_name("spark-submit"))
+    done = subprocess.run(
+        [program, *options, str(script), str(cluster.tree), keyspace, str(cluster.folder / keyspace)],
+        cwd=cluster.folder, env={**os.environ, **names}, capture_output=True, text=True, timeout=500, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4000:]
+    facts: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
+    assert facts.items() >= FACTS.items()
+    return facts
 
-    def submit(job: str, *args: str) -> str:
-        done = subprocess.run(
+
+def values_of(cluster: World, keyspace: str) -> list[tuple[object, ...]]:
+    return sorted(cluster.rows(f"SELECT id, sharpness FROM {keyspace}.metadata_sharpness_v2"))
+
+
+def test_all_jobs_give_the_same_on_a_cluster_as_in_one_process(cluster: World, bare_python: Path) -> None:
+    there = facts_of(cluster, "there", "--properties-file", str(cluster.spark.submit_conf), python=bare_python)
+    where = [f"spark.cassandra.connection.host={','.join(cluster.server.hosts)}"]
+    where.append(f"spark.cassandra.connection.port={cluster.server.port}")
+    here = facts_of(cluster, "here", "--master", "local[2]", *(word for one in where for word in ("--conf", one)))
+    assert there == here
+    assert values_of(cluster, "there") == values_of(cluster, "here")
+
+
+def test_a_program_without_the_secret_is_not_accepted(cluster: World) -> None:
+    code, said = ended(
+        cluster.start(
             [
-                *(Path(sys.executable).parent / "spark-submit", "--master", "local-cluster[2,1,1024]"),
-                *("--conf", f"spark.cassandra.connection.port={cassandra.port}"),
-                *("--conf", "spark.ui.showConsoleProgress=false", "--py-files", deps),
-                *(ROOT / "jobs" / job, *tables, *args),
-            ],
-            cwd="/",
-            env={
-                **os.environ,
-                "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-                "PYSPARK_PYTHON": str(bare_python),
-                "PYSPARK_DRIVER_PYTHON": str(bare_python),
-            },
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
-        return done.stdout
-
-    assert re.search(
-        rf"^ingested 12 images .* of 2 classes into {keyspace}\.data", submit("ingest.py", str(tmp_path / "tree")), re.M
+                *(str(Path(sys.executable).with_name("spark-submit")), "--master", cluster.spark.master),
+                *("--conf", "spark.cores.max=1", str(ROOT / "jobs" / "split.py"), "-m", "none.metadata", "-o", "s"),
+            ]
+        ),
+        seconds=120,
     )
-    out = tmp_path / "splits"
-    assert "split 12 images of 2 classes into 10 + 2" in submit("split.py", "-r", "5,1", "-o", str(out))
-    assert len(open_split(out).rows(1, cache=tmp_path / "cache")) == 2
+    assert code != 0
+    assert not cluster.spark.executors()
+    assert "secret" in said or "authentic" in said.lower() or "All masters are unresponsive" in said
+
+
+@pytest.mark.parametrize(
+    "drill", [Drill(works.INGEST, faults.WORKER), Drill(works.EPOCH, faults.ALL_NODES)], ids=lambda drill: drill.name
+)
+def test_nothing_is_lost_doubled_or_wrong(cluster: World, drill: Drill) -> None:
+    outcome = run(cluster, drill, random.Random(5))
+    assert not outcome.wrong

@@ -213,12 +213,6 @@ def test_a_table_that_is_dropped_in_mid_epoch_is_named(node: Cassandra, tmp_path
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cassandra]:
     """Three nodes, each with all images."""
     with Cassandra(tmp_path_factory.mktemp("cluster"), nodes=3, yaml={"hinted_handoff_enabled": False}) as made:
-        for host in made.hosts:
-            with connect([host], made.port) as cql:
-                deadline = time.monotonic() + 60
-                while len(list(cql.execute("SELECT peer FROM system.peers"))) < 2:  # or their schemas would differ
-                    assert time.monotonic() < deadline
-                    time.sleep(0.1)
         with made.session() as cql:
             cql.execute(
                 "CREATE KEYSPACE loader_faults WITH replication = "

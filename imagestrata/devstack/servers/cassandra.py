@@ -15,7 +15,7 @@ import sysconfig
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -34,6 +34,7 @@ DEFAULT_USER = "cassandra"
 DEFAULT_PASSWORD = "cassandra"
 
 _DEFAULT = (DEFAULT_USER, DEFAULT_PASSWORD)
+_SCHEMA_VERSION = "SELECT schema_version FROM system.local"
 
 
 class Cassandra:
@@ -132,6 +133,7 @@ class Cassandra:
             if self.is_up() and self._same_port():
                 for node in self.nodes:
                     self._version(node)
+                self._await_peers()
                 self._write_note()
                 return False
             check_room(self.folder, shutil.disk_usage(self.folder).free, nodes=self._nodes)
@@ -157,6 +159,7 @@ class Cassandra:
 
             change_ports = self._forget_ports if self._asked_port is None else None
             ports.start(begin, undo=lambda: _kill(started), change_ports=change_ports)
+            self._await_peers()
             self._make_roles()
             self._write_note()
             return True
@@ -255,6 +258,28 @@ class Cassandra:
             return connect(hosts, self.port, logins=[_DEFAULT] if self._auth else (), tls=self._tls)
         logins = [access.login(self.access), _DEFAULT]
         return connect(hosts, self.port, logins=logins, tls=access.tls(self.access))
+
+    def _await_peers(self) -> None:
+        """Wait until each node knows the others and has their tables. Before that, tables that are created would differ
+        between nodes, and a node that was down may not know those that were created meanwhile.
+        """
+        if self._nodes == 1:
+            return
+        deadline = time.monotonic() + START_TIMEOUT_S
+        with ExitStack() as stack:
+            sessions = [stack.enter_context(self._connected([node.host])) for node in self.nodes]
+            while True:
+                peers = [len(list(session.execute("SELECT peer FROM system.peers"))) for session in sessions]
+                versions = {session.execute(_SCHEMA_VERSION).one().schema_version for session in sessions}
+                if min(peers) >= self._nodes - 1 and len(versions) == 1:
+                    return
+                if time.monotonic() > deadline:
+                    raise NodeError(
+                        f"wanted {self._nodes} nodes that know each other and have the same tables, within "
+                        f"{START_TIMEOUT_S:.0f} s. Found: {min(peers) + 1} that know each other, and "
+                        f"{len(versions)} versions of the tables. See {self.folder}/node*/logs."
+                    )
+                time.sleep(0.1)
 
     def _make_roles(self) -> None:
         """Make the roles of a secure Cassandra, and remove the default superuser, whose password everybody knows."""

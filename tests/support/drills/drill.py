@@ -1,0 +1,207 @@
+"""A drill: a work, a fault that strikes while it runs, and what came of it."""
+
+import random
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+from tests.support.drills import faults, works
+from tests.support.drills.faults import Fault, Process, pause
+from tests.support.drills.works import Work
+from tests.support.drills.world import World, ended, environment_of
+
+_MOST_SECONDS = 420.0
+_LONGEST_WAIT = 25.0  # before a fault: later than that, a job on an idle machine has ended
+# The clock of an executor's Python jumps by an hour after some calls.
+_JUMP = """
+import time
+_time, _time_ns, _count = time.time, time.time_ns, 0
+def _later():
+    global _count
+    _count += 1
+    return 3600 * (_count > 50)
+time.time = lambda: _time() + _later()
+time.time_ns = lambda: _time_ns() + 10**9 * _later()
+"""
+
+
+@dataclass(frozen=True)
+class Drill:
+    """A work and its fault."""
+
+    work: Work
+    fault: Fault
+
+    @property
+    def name(self) -> str:
+        return f"{self.work.name}: {self.fault.name}"
+
+
+@dataclass
+class Outcome:
+    """What a drill showed. ``wrong`` is what the judge found, or that the work did not end well."""
+
+    drill: Drill
+    ended: str = ""
+    wrong: list[str] = field(default_factory=list)
+    was_running: bool = True
+
+    def __str__(self) -> str:
+        found = f"WRONG: {'; '.join(self.wrong[:5])}" if self.wrong else "nothing lost, doubled or wrong"
+        late = "" if self.was_running else " (the fault came after its end)"
+        return f"{self.drill.name}: {self.ended}{late}; {found}"
+
+
+def run(world: World, drill: Drill, numbers: random.Random) -> Outcome:
+    """Run a drill: prepare, disturb, run again after a failure, judge, and mend the servers."""
+    outcome, work = Outcome(drill), drill.work
+    _mend(world)
+    try:
+        _prepare(world, work)
+        if drill.fault in (faults.CUT, faults.DELAYED, faults.HALF_OPEN):
+            world.place = ("127.0.0.1", world.proxy.port)
+        if drill.fault is CLOCK:
+            _jump(world)
+        _disturb(world, drill, numbers, outcome)
+    except NotImplementedError as error:
+        outcome.ended = f"not run: {error}"
+        return outcome
+    except AssertionError as error:
+        outcome.wrong.append(str(error))
+        return outcome
+    finally:
+        _mend(world)
+    try:
+        outcome.wrong += work.judge(world)
+    except Exception as error:  # what it reads is not there
+        outcome.wrong.append(f"the judge cannot read it: {type(error).__name__} {error}")
+    return outcome
+
+
+def _mend(world: World) -> None:
+    world.conf.clear()
+    world.place = None
+    world.proxy.begin("none")
+    world.restore()
+
+
+def _disturb(world: World, drill: Drill, numbers: random.Random, outcome: Outcome) -> None:
+    work = drill.work
+    end: Callable[[], None] | None = None
+    process = cast(Process, None)
+    if drill.fault.is_before:
+        end = drill.fault.strike(world, numbers, process)
+    process = _start(world, work, again=False)
+
+    def strike() -> None:
+        pause(numbers.uniform(1.0, 6.0 if not work.is_job else _LONGEST_WAIT), process)
+        outcome.was_running = process.poll() is None
+        finish = drill.fault.strike(world, numbers, process)
+        if finish is not None:
+            pause(drill.fault.seconds, process)
+            finish()
+
+    struck = threading.Thread(target=strike)
+    if not drill.fault.is_before:
+        struck.start()
+    code, said = ended(process, seconds=_MOST_SECONDS)
+    if not drill.fault.is_before:
+        struck.join()
+    if end is not None:
+        end()
+    outcome.ended = "ended well"
+    if code == 0:
+        return
+    assert code is not None, f"it did not end within {_MOST_SECONDS:.0f} s: {said[-500:]}"
+    _mend(world)
+    code, again = ended(_start(world, work, again=True), seconds=_MOST_SECONDS)
+    assert code == 0, f"failed again: {again[-1500:]}"
+    outcome.ended = f"failed ({_reason(said)}), then ended well"
+
+
+def _start(world: World, work: Work, *, again: bool) -> Process:
+    command = work.command(world, again)
+    return world.submit(*command) if work.is_job else world.start(command)
+
+
+def _reason(said: str) -> str:
+    """The last line of a failed program, in short."""
+    lines = [line for line in said.strip().splitlines() if line.strip()]
+    return (lines[-1][:100] if lines else "killed").replace("|", "/")
+
+
+def _prepare(world: World, work: Work) -> None:
+    """Run what a work needs, without a fault."""
+    if work in (works.INGEST, works.FROM_S3):
+        works.fresh(world)
+        return
+    needed = [works.INGEST] if not _has_tables(world) else []
+    if work in (works.EPOCH, works.REPAIR) and not (world.folder / "split" / "_manifest.json").is_file():
+        needed.append(works.SPLIT)
+    if work is works.FEATURIZE and not world.features:
+        needed.append(works.FEATURIZE)
+    for one in needed:
+        if one is works.INGEST:
+            works.fresh(world)
+        code, said = ended(_start(world, one, again=False), seconds=_MOST_SECONDS)
+        assert code == 0, f"{one.name} failed without a fault: {said[-1500:]}"
+        if wrong := one.judge(world):
+            raise AssertionError(f"{one.name} is wrong without a fault: {wrong[:3]}")
+    if work is works.FEATURIZE:
+        with world.server.session() as cql:
+            cql.execute("TRUNCATE drills.metadata_sharpness_v2", timeout=60)
+    if work is works.DELETE:
+        works.choose_images(world)
+
+
+def _has_tables(world: World) -> bool:
+    found = world.rows(f"SELECT table_name FROM system_schema.tables WHERE keyspace_name = '{works.KEYSPACE}'")
+    return ("metadata",) in found and not works.wrong_tables(world)
+
+
+def _jump(world: World) -> None:
+    folder = world.folder / "clock"
+    folder.mkdir(exist_ok=True)
+    (folder / "sitecustomize.py").write_text(_JUMP)
+    world.conf |= environment_of({"PYTHONPATH": str(folder)})
+
+
+CLOCK = Fault("a clock that jumps by an hour in executors", lambda *_: None)
+DRILLS: Sequence[Drill] = [
+    *(
+        Drill(works.INGEST, fault)
+        for fault in (
+            faults.NODE, faults.ALL_NODES, faults.HANG, faults.ROLLING, faults.FULL_NODE, faults.EXECUTOR,
+            faults.WORKER, faults.DRIVER, CLOCK,
+        )
+    ),
+    Drill(works.FROM_S3, faults.S3),
+    *(Drill(works.SPLIT, fault) for fault in (faults.NODE, faults.EXECUTOR, faults.DRIVER, faults.FULL_OUTPUT)),
+    *(Drill(works.SHARD, fault) for fault in (faults.NODE, faults.EXECUTOR, faults.DRIVER, faults.S3)),
+    *(Drill(works.FEATURIZE, fault) for fault in (faults.ALL_NODES, faults.WORKER, faults.DRIVER)),
+    *(Drill(works.VERIFY, fault) for fault in (faults.NODE, faults.EXECUTOR, faults.ROLLING)),
+    *(Drill(works.EPOCH, fault) for fault in (faults.NODE, faults.ALL_NODES, faults.HANG, faults.ROLLING,
+                                               faults.RANK, faults.CUT, faults.DELAYED, faults.HALF_OPEN)),
+    Drill(works.EPOCH, faults.CORRUPTED),
+    Drill(works.REPAIR, faults.CORRUPTED),
+    *(Drill(works.DELETE, fault) for fault in (faults.NODE, faults.EXECUTOR, faults.DRIVER)),
+]  # fmt: skip
+
+
+def table(outcomes: Sequence[Outcome]) -> str:
+    """The outcomes as a table in Markdown."""
+    of_drill: dict[str, list[Outcome]] = defaultdict(list)
+    for outcome in outcomes:
+        of_drill[outcome.drill.name].append(outcome)
+    lines = [
+        "| what runs | what happens | times | how it ended | lost, doubled or wrong |\n",
+        "|---|---|---|---|---|\n",
+    ]
+    for found in of_drill.values():
+        drill = found[0].drill
+        ways = "; ".join(dict.fromkeys(one.ended for one in found if one.ended))
+        wrong = sum(bool(one.wrong) for one in found)
+        lines.append(f"| {drill.work.name} | {drill.fault.name} | {len(found)} | {ways} | {wrong or 'nothing'} |\n")
+    return "".join(lines)

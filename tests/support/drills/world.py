@@ -1,0 +1,140 @@
+"""The servers of the drills, the images, and what ran before."""
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cassandra import ConsistencyLevel
+from cassandra.query import SimpleStatement
+
+from imagestrata.devstack.servers.cassandra import Cassandra
+from imagestrata.devstack.servers.s3 import S3
+from imagestrata.devstack.servers.spark import Spark
+from tests.support.drills.proxy import FaultyProxy
+from tests.support.pictures import texture
+from tests.support.trees import plant
+
+ROOT = Path(__file__).resolve().parents[3]
+CLASSES = ("ant", "bee", "cow", "doe")
+_SMALL_MIB = 1024  # of the disk of the last node, which the drills fill up
+
+
+@dataclass
+class World:
+    """The servers, and the images that the tables of a keyspace must have: paths, with SHA-256 and class number."""
+
+    folder: Path
+    server: Cassandra
+    spark: Spark
+    s3: S3
+    proxy: FaultyProxy  # to the first node
+    tree: Path
+    images: dict[str, tuple[str, int]]
+    conf: dict[str, str] = field(default_factory=dict)  # further properties of the jobs of a drill
+    place: tuple[str, int] | None = None  # where epochs read, if not from the nodes
+    features: dict[bytes, float] = field(default_factory=dict)  # the values of an undisturbed run
+
+    def submit(self, name: str, *options: str) -> "subprocess.Popen[str]":
+        """Start a job on the Spark cluster, as users do; a process group of its own."""
+        conf = [text for one, value in self.conf.items() for text in ("--conf", f"{one}={value}")]
+        program = str(Path(sys.executable).with_name("spark-submit"))
+        command = [program, "--properties-file", str(self.spark.submit_conf), *conf, str(ROOT / "jobs" / f"{name}.py")]
+        return self.start([*command, *options])
+
+    def start(self, command: Sequence[str]) -> "subprocess.Popen[str]":
+        """Start a program with the keys of the S3 server; its output goes to a pipe."""
+        keys = {
+            "AWS_ENDPOINT_URL": self.s3.endpoint,
+            "AWS_ACCESS_KEY_ID": self.s3.access_key,
+            "AWS_SECRET_ACCESS_KEY": self.s3.secret_key,
+            "PYTHONPATH": str(ROOT),
+        }
+        return subprocess.Popen(
+            command, cwd=self.folder, env={**os.environ, **keys}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, start_new_session=True,
+        )  # fmt: skip
+
+    def rows(self, query: str) -> list[tuple[object, ...]]:
+        """The rows of a query, which a quorum of the nodes has."""
+        with self.server.session() as cql:
+            statement = SimpleStatement(query, fetch_size=50, consistency_level=ConsistencyLevel.QUORUM)
+            return [tuple(row) for row in cql.execute(statement)]
+
+    def restore(self) -> None:
+        """Start whatever does not run."""
+        self.server.start(tied=True)
+        if not self.s3.is_up():
+            self.s3.start(tied=True)
+        for name in self.spark.names:
+            if self.spark.pid(name) is None:
+                self.spark.start_process(name, tied=True)
+        self.spark.start(settings=settings_of(self.server), tied=True)
+
+
+def settings_of(server: Cassandra) -> dict[str, str]:
+    """The properties of jobs that name a Cassandra."""
+    return {
+        "spark.cassandra.connection.host": ",".join(server.hosts),
+        "spark.cassandra.connection.port": str(server.port),
+        "spark.executor.memory": "768m",
+        "spark.executor.cores": "1",
+        "spark.sql.shuffle.partitions": "4",
+    }
+
+
+def end_group(process: "subprocess.Popen[str]") -> None:
+    """Kill a program with all that it started."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def sources(folder: Path, images: int) -> dict[str, tuple[str, int]]:
+    """Write a tree of images; returns their SHA-256 and class number by path."""
+    files = {f"{CLASSES[one % len(CLASSES)]}/{one}.png": texture(one, width=96, height=96) for one in range(images)}
+    plant(folder, files)
+    return {
+        path: (hashlib.sha256(data).hexdigest(), CLASSES.index(path.partition("/")[0])) for path, data in files.items()
+    }
+
+
+@contextmanager
+def world(folder: Path, *, images: int, workers: int = 2) -> Iterator[World]:
+    """Start three nodes, the last one on a small disk if this user may mount one, Spark, and S3."""
+    tree = folder / "tree"
+    known = sources(tree, images)
+    with ExitStack() as stack:
+        small = folder / "cassandra" / "node3"
+        small.mkdir(parents=True)
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={_SMALL_MIB}m", "tmpfs", small], check=False)
+        if mounted.returncode == 0:
+            stack.callback(lambda: subprocess.run(["umount", "-l", small], check=False))
+        server = Cassandra(folder / "cassandra", nodes=3, heap_mb=384, yaml={"commitlog_total_space": "256MiB"})
+        stack.enter_context(server)
+        s3 = stack.enter_context(S3(folder / "s3"))
+        s3.make_bucket("drills")
+        spark = Spark(folder / "spark", workers=workers, cores=1, memory_mb=1024)
+        stack.callback(spark.stop)
+        spark.start(settings=settings_of(server), tied=True)
+        proxy = stack.enter_context(FaultyProxy(server.port))
+        yield World(folder, server, spark, s3, proxy, tree, known)
+
+
+def ended(process: "subprocess.Popen[str]", *, seconds: float) -> tuple[int | None, str]:
+    """Wait for a program: its exit code, or None if it had to be killed, and its output."""
+    try:
+        said = process.communicate(timeout=seconds)[0]
+    except subprocess.TimeoutExpired:
+        end_group(process)
+        return None, process.communicate()[0]
+    return process.returncode, said
+
+
+def environment_of(values: Mapping[str, str]) -> dict[str, str]:
+    """Properties that set variables of the executors' Python."""
+    return {f"spark.executorEnv.{name}": value for name, value in values.items()}
