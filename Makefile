@@ -67,7 +67,7 @@ test-unit: setup  ## run the tests that need no services
 histories: setup  ## play 100,000 random histories of tables, with kills and runs at once; 10 minutes (COUNT=1000)
 	@$(RUN) python -m tests.support.histories $(if $(COUNT),--count $(COUNT))
 
-simulate: setup  ## load 70,000 epochs from a simulated cluster and shards, and push to a service, in bad weather, on virtual time; 10 minutes (COUNT=1000 of each kind)
+simulate: setup  ## load 100,000 epochs from a simulated cluster and shards, and push to a service, in bad weather, on virtual time; 20 minutes (COUNT=1000 of each kind)
 	@$(RUN) python -m tests.support.simulation $(if $(COUNT),--count $(COUNT))
 
 drill: setup  ## kill, fill and break servers while jobs run, and judge the results (SEED=0, ROUNDS=1, ONLY=text)

@@ -129,7 +129,7 @@ def _start(world: World, work: Work, *, again: bool) -> Process:
 def _reason(said: str) -> str:
     """The last line of a failed program, in short."""
     lines = [line for line in said.strip().splitlines() if line.strip()]
-    return (lines[-1][:100] if lines else "killed").replace("|", "/")
+    return (lines[-1][:160] if lines else "killed").replace("|", "/")
 
 
 def _prepare(world: World, work: Work) -> None:

@@ -13,6 +13,8 @@ from pathlib import Path
 from cassandra import ConsistencyLevel
 from cassandra.query import SimpleStatement
 
+from formats.stores.s3 import S3Access
+from formats.stores.storage import Storage
 from imagestrata.devstack.servers.cassandra import Cassandra
 from imagestrata.devstack.servers.s3 import S3
 from imagestrata.devstack.servers.spark import Spark
@@ -118,6 +120,9 @@ def world(folder: Path, *, images: int, workers: int = 2) -> Iterator[World]:
         stack.enter_context(server)
         s3 = stack.enter_context(S3(folder / "s3"))
         s3.make_bucket("drills")
+        storage = Storage("s3://drills/tree", S3Access(s3.endpoint, s3.access_key, s3.secret_key))
+        for path in known:
+            storage.write_bytes(path, (tree / path).read_bytes())
         spark = Spark(folder / "spark", workers=workers, cores=1, memory_mb=1024)
         stack.callback(spark.stop)
         spark.start(settings=settings_of(server), tied=True)

@@ -6,4 +6,4 @@ from tests.support.many import play_many
 from tests.support.simulation.plays import first_broken
 
 if __name__ == "__main__":
-    sys.exit(play_many(first_broken, "scenarios of each kind", together=100, usual=12_000))
+    sys.exit(play_many(first_broken, "scenarios of each kind", together=100, usual=18_000))
