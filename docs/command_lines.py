@@ -18,7 +18,7 @@ from jobs import cache_rows, delete, featurize, ingest, relabel, shard, split, v
 from training import loop_read, train
 
 _CLI = (
-    *("demo", "doctor", "job", "registry", "lineage", "similar", "up", "down", "status", "clean-data"),
+    *("demo", "doctor", "job", "registry", "lineage", "similar", "migrate", "up", "down", "status", "clean-data"),
     *("s3-up", "s3-down", "s3-status", "s3-clean-data", "s3-build"),
     *("serve", "token", "list", "push", "pull", "restore", "run", "chromium"),
 )

@@ -24,6 +24,7 @@ _GROUPS = {
         "similar": ("registry_commands", "spark", "find the images that look most like one, by vectors"),
         "registry": ("registry_commands", "spark", "show and change what is registered in a keyspace"),
         "lineage": ("registry_commands", "spark", "show where an image, split or model comes from, and what uses it"),
+        "migrate": ("registry_commands", "spark", "bring tables of an earlier version into the current form"),
         "job": ("job_files", "spark", "print the path of a job's script, or of Spark's defaults, for spark-submit"),
     },
     "embedded Cassandra": {

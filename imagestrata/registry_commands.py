@@ -1,4 +1,4 @@
-"""The commands of a keyspace: `imagestrata registry`, `imagestrata lineage` and `imagestrata similar`."""
+"""The commands of a keyspace: `imagestrata registry`, `lineage`, `similar` and `migrate`."""
 
 import argparse
 import json
@@ -15,6 +15,7 @@ from schemas.features import ViewName
 from schemas.tables import check_keyspace
 
 if TYPE_CHECKING:
+    from etl.cassandra.cluster import Cluster
     from imagestrata.registry import Change, Registry
 
 _ACTIONS = ("list", "show", "describe", "tag", "add", "apply", "delete")
@@ -80,6 +81,23 @@ that were removed, or whose bytes have changed since then, are left out.
 
 exit codes: 0 done; 1 failed; 2 bad arguments"""
 
+_MIGRATE = f"""Bring tables that an earlier version of imagestrata wrote into the current form.
+
+  imagestrata migrate -m digits.metadata --dry-run
+  imagestrata migrate -m digits.metadata
+  imagestrata migrate -m digits.metadata -d digits.data       # tables of version 0.1 have no record of each other
+  imagestrata migrate -k digits --checksums
+
+It adds tables, columns and values that are missing, and changes and removes nothing. Other jobs may run meanwhile, but
+none of an earlier version. If it is interrupted, run it again: it goes on. Tables that have the current form stay as
+they are, and tables of other tools are refused.
+
+Images without a checksum are reported. --checksums reads them all once, compares their SHA-256 and stores the checksum.
+
+It starts Spark, as jobs do. {_CONNECTION}
+
+exit codes: 0 done, or nothing to do; 1 failed; 2 bad arguments"""
+
 
 def parser() -> Parser:
     """The options of `imagestrata registry`."""
@@ -124,6 +142,22 @@ def similar_parser() -> Parser:
     add("--count", type=int, default=10, metavar="N", help="the number of neighbors, up to 500 (default: 10)")
     add("--exact", action="store_true", help="compare with all vectors instead of searching the index")
     add("--id-col", default=Columns().id, metavar="NAME", help="the id column of the metadata table (default: id)")
+    _add_connection(made)
+    return made
+
+
+def migrate_parser() -> Parser:
+    """The options of `imagestrata migrate`."""
+    made = Parser("imagestrata migrate", manual=_MIGRATE)
+    add = made.add_argument
+    add("-m", "--metadata-table", metavar="KS.TABLE", help="the metadata table")
+    add("-k", "--keyspace", metavar="NAME", help="all metadata tables of a keyspace, instead of -m")
+    add("-d", "--data-table", metavar="KS.TABLE", help="the table of images (default: the recorded one)")
+    add("--dataset", metavar="NAME", help="the dataset of a table without a record (default: its keyspace)")
+    for name in ("id", "label", "data"):
+        add(f"--{name}-col", default=name, metavar="COL", help=f"the column of the {name} (default: {name})")
+    add("--checksums", action="store_true", help="read all images without a checksum, and store it")
+    add("--dry-run", action="store_true", help="only show what would be done")
     _add_connection(made)
     return made
 
@@ -204,6 +238,21 @@ def _check_similar(args: argparse.Namespace) -> None:
     args.columns = Columns(id=args.id_col)
     if not 1 <= args.count <= 500:
         raise ValueError(f"wanted 1 to 500 for --count. Found: {args.count}")
+
+
+def _check_migrate(args: argparse.Namespace) -> None:
+    from etl.migration.plan import MigrationPlan
+
+    metadata, data = (TableName.parse(name) if name else None for name in (args.metadata_table, args.data_table))
+    args.plan = MigrationPlan(
+        metadata_table=metadata,
+        keyspace=None if args.keyspace is None else check_keyspace(args.keyspace),
+        data_table=data,
+        dataset=args.dataset,
+        columns=Columns(args.id_col, args.label_col, args.data_col),
+        checksums=args.checksums,
+        dry_run=args.dry_run,
+    )
 
 
 def _tags(texts: Sequence[str]) -> dict[str, str]:
@@ -335,18 +384,36 @@ def _lineage(args: argparse.Namespace) -> int:
 def _since_then(args: argparse.Namespace, keyspace: str) -> int:
     """Print what has changed of a model's images. Compares whole splits with the table, so it starts Spark."""
     from etl.verify.model_changes import ModelImages, run
-    from jobs.command import HOST, PORT, execute
+    from jobs.command import execute
 
     with _opened(args, keyspace) as registry:
         images = ModelImages(*registry.images_of_model(args.target))
-        cluster = registry.cluster
+        settings = _settings(args, registry.cluster)
+    execute("lineage", run, images, as_json=args.json, has_events=False, settings=settings)
+    return 0
+
+
+def _settings(args: argparse.Namespace, cluster: "Cluster") -> dict[str, str]:
+    """The settings of a Spark session that reads the Cassandra of a command."""
+    from jobs.command import HOST, PORT
+
     is_named = args.host is not None or args.port is not None
     user = {"spark.cassandra.auth.username": os.environ.get("IMAGESTRATA_USERNAME"),
             "spark.cassandra.auth.password": os.environ.get("IMAGESTRATA_PASSWORD")}  # fmt: skip
     # Otherwise the job finds the Cassandra of `imagestrata up`, with the access that it requires.
     where = {HOST: ",".join(cluster.hosts), PORT: str(cluster.port)} if is_named else {}
-    settings = {**where, **{name: value for name, value in user.items() if value}}
-    execute("lineage", run, images, as_json=args.json, has_events=False, settings=settings)
+    return {**where, **{name: value for name, value in user.items() if value}}
+
+
+def _migrate(args: argparse.Namespace) -> int:
+    from etl.migration.migration import run
+    from imagestrata.registry import control_at
+    from jobs.command import execute
+    from loader import Access
+
+    with control_at(**_connection(args), access=Access.from_environment()) as control:  # before Spark starts
+        settings = _settings(args, control.cluster)
+    execute("migrate", run, args.plan, as_json=args.json, has_events=False, settings=settings)
     return 0
 
 
@@ -389,4 +456,5 @@ _COMMANDS: dict[str, tuple[Callable[[], Parser], Callable[[argparse.Namespace], 
     "registry": (parser, _check, lambda args: _ACT[args.action](args)),
     "lineage": (lineage_parser, _check_lineage, _lineage),
     "similar": (similar_parser, _check_similar, _similar),
+    "migrate": (migrate_parser, _check_migrate, _migrate),
 }

@@ -25,6 +25,8 @@ _WITH_VALUE = {
 # fmt: on
 _ALONE = {"--supervise", "--verbose"}
 _TRACEBACK = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(\S.*)")
+# by `raise_error`, in Spark 4 and 3.5
+_RAISED = re.compile(r"(?:_EXCEPTION\]|RuntimeException:) (Wanted .+?)(?: SQLSTATE: \w+)?$", re.MULTILINE)
 _WORKER_PYTHON = "Set PYSPARK_PYTHON to a Python that has it and the packages of imagestrata[spark]"
 _SECRET = re.compile(r"((?:[^\s=]*)(?:secret|password|token|access[.]?key)[^\s=]*=).+", re.IGNORECASE)
 
@@ -48,8 +50,8 @@ def spark_error(error: Exception) -> str:
 
 
 def executor_error(text: str) -> str | None:
-    """Our own message in the traces of an error that an executor raised; None if there is none."""
-    found = re.findall(r"^(?:etl|formats|schemas)\.errors\.\w+: (.+)$", text, re.MULTILINE)
+    """Our own message in the traces of an error that an executor or a query raised; None if there is none."""
+    found = re.findall(r"^(?:etl|formats|schemas)\.errors\.\w+: (.+)$", text, re.MULTILINE) or _RAISED.findall(text)
     return found[-1] if found else None
 
 

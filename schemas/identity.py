@@ -1,6 +1,7 @@
 """Image ids: the same dataset, split folder and path give the same id on every machine and in every run."""
 
 import hashlib
+import re
 import uuid
 from collections.abc import Callable
 
@@ -14,6 +15,8 @@ VECTORS: tuple[tuple[str, bytes, bytes, str], ...] = (
     ("imagenette", b"val", b"n01440764/sub dir/caf\xc3\xa9.JPEG", "56e049f6-0501-560e-a720-164f8258f18c"),
     ("imagenette", b"val", b"n01440764/caf\xe9\n.JPEG", "fd01a0f8-271f-53a4-a1dd-7f7adaa39221"),
 )
+
+_ESCAPE = re.compile(rb"\\x([0-9a-f]{2})")
 
 
 def image_id(dataset: str, or_split: bytes, path: bytes) -> uuid.UUID:
@@ -30,6 +33,17 @@ def ids_of_path(dataset: str, path: bytes) -> list[uuid.UUID]:
     """
     cuts = [place for place, byte in enumerate(path) if byte == ord("/")]
     return [image_id(dataset, *pair) for pair in (*((path[:cut], path[cut + 1 :]) for cut in cuts), (b"", path))]
+
+
+def is_id_of(image: bytes, /, *, dataset: str, or_split: str, path: str) -> bool:
+    """Whether an id matches a dataset, a split folder and a path as in the text columns."""
+    # An escape (\xff) is a byte that is not UTF-8, or part of the name.
+    readings = [(name, _ESCAPE.sub(_byte, name)) for name in (or_split.encode(), path.encode())]
+    return any(image == image_id(dataset, split, name).bytes for split in readings[0] for name in readings[1])
+
+
+def _byte(escape: re.Match[bytes]) -> bytes:
+    return bytes([int(escape[1], 16)])
 
 
 def image_ids(dataset: str, or_split: bytes) -> Callable[[bytes], bytes]:

@@ -6,7 +6,7 @@ are never inserted; they are bound.
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from typing import Literal, get_args
@@ -22,8 +22,9 @@ LABEL_TYPES: tuple[LabelType, ...] = get_args(LabelType)
 ClassNames = Literal["name", "number"]
 # The kinds of removed images in a history: deleted on request, or no longer in their source.
 DELETED, PRUNED = "deleted", "pruned"
-# Columns that tables of earlier versions lack. Jobs that write to such a table add them.
-ADDED_COLUMNS = ("since", "state", "ttl", "newest", "xxhash64")
+# Columns that tables of earlier versions may lack (metadata, `ingests`; histories). `imagestrata migrate` adds them.
+_ADDED = {"since", "xxhash64", "ttl", "state", "newest"}
+_ADDED_TO_HISTORY = {"format", "width", "height", "bytes", "xxhash64", "kept"}
 MAX_NAME = 48  # the most characters in the name of a keyspace, table or column in Cassandra
 # The most characters in the name of a new metadata table, so that the names of its other tables begin with it.
 MAX_METADATA = MAX_NAME - len("_history")
@@ -200,11 +201,6 @@ def label_bucket(image: UUID) -> int:
     return image.int >> 116
 
 
-def add_label_columns(table: TableName, columns: Mapping[str, str]) -> str:
-    """The statement that adds the columns of a version to a table of labels."""
-    return f"ALTER TABLE {table.quoted} ADD ({', '.join(_typed(columns))})"
-
-
 def create_vectors(table: TableName, length: int) -> str:
     """The statement that creates a table of vectors of this length unless it exists."""
     return _definition("vectors", table=table.quoted, length=str(int(length)))
@@ -226,6 +222,29 @@ def defined_columns(statement: str) -> dict[str, str]:
     """The columns that one of these statements defines, with their CQL types."""
     lines = re.finditer(r'^    (?!PRIMARY KEY)"?(\w+)"? ([\w<>]+)', statement, re.MULTILINE)
     return {found[1]: found[2] for found in lines}
+
+
+def is_ingested(found: Mapping[str, str]) -> bool:
+    """Whether an ingest has created the metadata table with these columns and CQL types, now or in an earlier version.
+    Tables of other tools lack some of them.
+    """
+    fixed = defined_columns(create_metadata(TableName("any", "any"), Columns()))
+    varying = ("id", "label", "since", "xxhash64")
+    return all(found.get(name) == kind for name, kind in fixed.items() if name not in varying)
+
+
+def lacking(found: Collection[str], statement: str) -> dict[str, str]:
+    """The columns that a table of an earlier version with these columns lacks, with their CQL types; ``statement``
+    defines the table.
+    """
+    defined = defined_columns(statement)
+    added = _ADDED_TO_HISTORY if "kept" in defined else _ADDED
+    return {name: kind for name, kind in defined.items() if name in added and name not in found}
+
+
+def add_columns(table: TableName, columns: Mapping[str, str]) -> str:
+    """The statement that adds columns to a table."""
+    return f"ALTER TABLE {table.quoted} ADD ({', '.join(_typed(columns))})"
 
 
 def _typed(columns: Mapping[str, str]) -> list[str]:

@@ -17,7 +17,7 @@ from etl.labels.versions import REPLACED, LabelVersions, with_labels
 from schemas import Columns
 from schemas.feature_sources import Labels
 from schemas.features import FeatureView
-from schemas.tables import add_label_columns, create_label_values, create_metadata
+from schemas.tables import add_columns, create_label_values, create_metadata
 
 VERSIONS = 5
 _CLASSES = 1000
@@ -35,7 +35,7 @@ def rows_of_labels(folder: Path, figures: Figures, *, rows: int, pairs: int) -> 
         for number in range(VERSIONS, 0, -1)
     ]
     values = views[0].table_of(METADATA)
-    added = [add_label_columns(values, view.label_columns) for view in views]
+    added = [add_columns(values, view.label_columns) for view in views]
     statements = [create_metadata(METADATA, Columns()), create_label_values(values), *added]
     with feature_fixture(folder, *statements) as fixture:
         tell(f"{rows:,} rows of metadata, with {VERSIONS} labels each")

@@ -9,7 +9,7 @@ import logging
 import re
 import socket
 import ssl
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Self, TypeVar
@@ -28,7 +28,6 @@ from etl.errors import TableError, UnreachableError, one_line
 from etl.secrets import client_key_of, password_of
 from formats.retries import Retries
 from schemas import TableName
-from schemas.tables import ADDED_COLUMNS, check_column, defined_columns
 
 log = logging.getLogger("imagestrata")
 _TOGETHER = 64
@@ -178,21 +177,11 @@ class Control:
             except _OUTAGES:
                 return False  # the outcome is unknown: read again before you continue
 
-    def create_table(self, table: TableName, statement: str, *, added: Collection[str] = ADDED_COLUMNS) -> None:
-        """Create a table unless it exists; add columns that earlier versions lacked. Raises as `execute` does."""
-        found = self.columns(table)
-        if found is None:
+    def create_table(self, table: TableName, statement: str) -> None:
+        """Create a table unless it exists. Raises as `execute` does."""
+        if self.columns(table) is None:
             log.info("create table %s", table)
             self.define(statement)
-            return
-        for name, kind in defined_columns(statement).items():
-            if name in added and name not in found:
-                log.info("add the column %s to %s", name, table)
-                try:
-                    self.define(f'ALTER TABLE {table.quoted} ADD "{check_column(name)}" {kind}')
-                except TableError:
-                    if name not in (self.columns(table) or {}):  # otherwise another run has added it
-                        raise
 
     def columns(self, table: TableName) -> dict[str, str] | None:
         """The columns of a table and their CQL types; None if the table does not exist."""

@@ -20,8 +20,9 @@ from etl.catalog.products import Product
 from etl.errors import TableError
 from etl.labels.corrections import State
 from etl.labels.versions import labels_of_image
+from etl.tables.current_form import not_migrated
 from etl.tables.metadata_table import history_in
-from etl.tables.runs import RecordedRun, recorded_runs, sequences_by_ingest
+from etl.tables.runs import RecordedRun, recorded_runs
 from etl.tables.states import is_deleted, last_removal
 from etl.tables.table_records import dataset_of, record_of
 from formats import FormatsError, open_split
@@ -199,7 +200,7 @@ class Tracer:
         runs = list(self._runs(metadata))
         details = _of_past(history, metadata)
         if rows:
-            now = _state_of(rows[0], [run for run, _ in runs])
+            now = _state_of(rows[0], metadata)
             details = _of_image(rows[0], metadata) | labels_of_image(self._control, metadata, image_id, now=now)
         subject = Node(IMAGE, str(image_id), details=details)
         found = Lineage(subject, history=history)
@@ -498,13 +499,12 @@ def _of_image(row: Any, metadata: TableName) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value not in (None, "")}
 
 
-def _state_of(row: Any, runs: Sequence[RecordedRun]) -> State:
-    """What a metadata row says that an image is; rows of earlier versions have no ``since``."""
-    since, sha256, label = (getattr(row, name, None) for name in ("since", "sha256", "label"))
-    if since is None:
-        written = getattr(row, "ingest_id", None)
-        since = 0 if written is None else sequences_by_ingest(runs).get(written, 0)
-    return State(since, sha256 or b"", -1 if label is None else label)
+def _state_of(row: Any, metadata: TableName) -> State:
+    """What a metadata row says that an image is. Raises `TableError` for rows of earlier versions."""
+    since, sha256, label, ingest_id = (getattr(row, name, None) for name in ("since", "sha256", "label", "ingest_id"))
+    if since is None and ingest_id is not None:
+        raise not_migrated(f"image {row.id} in {metadata} lacks since", metadata=metadata)
+    return State(since or 0, sha256 or b"", -1 if label is None else label)
 
 
 def _of_past(history: Sequence[Mapping[str, Any]], metadata: TableName) -> dict[str, Any]:

@@ -4,32 +4,35 @@ import logging
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-
-from pyspark.sql import SparkSession
+from shlex import quote
 
 from etl.cassandra.control import Control
 from etl.errors import ConflictError, SourceError, TableError
-from etl.ingest.old_tables import OTHER_TOOLS, examine
 from etl.ingest.plan import IngestPlan, Tables
 from etl.pictures.plan import MASK_FRAME
 from etl.sources.labels.values import class_numbers
 from etl.tables.class_numbers import class_names, take_numbers
+from etl.tables.current_form import check_current, not_migrated
 from etl.tables.runs import expiring, recorded_runs
 from etl.tables.sequence import Run, take_run
 from etl.tables.table_records import TableRecord, check_fits, claim_tables, read_records
 from formats.sizes import counted
 from schemas import Columns, TableName
 from schemas.tables import (
-    ADDED_COLUMNS,
     MAX_METADATA,
     Replication,
     create_history,
     create_keyspace,
     defined_columns,
     history_of,
+    lacking,
 )
 
 log = logging.getLogger(__name__)
+OTHER_TOOLS = (
+    "You cannot append to tables that other tools created. You can read and split them with cache_rows.py, split.py, "
+    "shard.py and the loader, with --id-col, --label-col and --data-col."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +44,6 @@ class Destination:
     order: Sequence[str]  # the same by their numbers, if the source has such names
     known: Mapping[str, int]  # the classes of the dataset that have numbers already
     numbers: Mapping[str, int] | None  # the numbers if the names are numbers; None if classes get numbers by name
-    latest_write: int  # in microseconds, of rows that belong to no recorded run; 0 if there are none
 
     def begin(self, control: Control, *, plan: IngestPlan, kind: str, ingest_id: uuid.UUID) -> "StartedRun":
         """Record the contents of the tables, which must exist, register the run, and assign class numbers. Raises
@@ -55,7 +57,6 @@ class Destination:
             dataset=self.record.dataset,
             source=plan.source_name,
             ingest_id=ingest_id,
-            after=self.latest_write,
             ttl=plan.ttl or None,
         )
         log.info("this is %s", run)
@@ -87,23 +88,26 @@ def check_fits_early(control: Control, *, plan: IngestPlan) -> None:
 
 
 def find_destination(
-    spark: SparkSession, control: Control, *, plan: IngestPlan, names: Collection[str], order: Sequence[str] = ()
+    control: Control, *, plan: IngestPlan, names: Collection[str], order: Sequence[str] = ()
 ) -> Destination:
-    """Check that an ingest of these classes matches the contents of the tables. Writes nothing; if tables have rows but
-    no record, Spark reads all their metadata. Raises `ConflictError`, `SourceError` and `TableError`.
+    """Check that an ingest of these classes matches the contents of the tables. Writes nothing. Raises `ConflictError`,
+    `SourceError`, and `TableError` for tables that have rows and no record.
     """
     keyspace = plan.tables.metadata.keyspace
     known_classes = class_names(control, keyspace=keyspace, dataset=plan.dataset)
+    has_rows = not is_empty(control, plan=plan)  # before the records: another ingest makes one before it writes rows
     known = read_records(control, keyspace=keyspace)
     record, numbers = fitting_record(plan=plan, names=names, classes=known_classes, known=known)
-    written = 0
     if all(one.metadata_table != record.metadata_table for one in known):
-        if not is_empty(control, plan=plan):
-            log.info("check the rows of %s, which no ingest has recorded", record.metadata_table)
-            old = examine(spark, control, wanted=record, columns=plan.columns)
-            check_fits(record, known=[*known, old.record])
-            written = old.latest_write
-        elif not plan.overwrite and _has_rows(control, record.data_table, columns=plan.columns):
+        if has_rows:
+            raise not_migrated(
+                f"{record.metadata_table} has rows and no record of what it holds: it is of an earlier version, or "
+                "restored from a backup",
+                metadata=record.metadata_table,
+                more=f" -d {record.data_table}"
+                + ("" if record.dataset == keyspace else f" --dataset {quote(record.dataset)}"),
+            )
+        if not plan.overwrite and _has_rows(control, record.data_table, columns=plan.columns):
             raise ConflictError(
                 f"Wanted an empty data table for {record.metadata_table}, which has no rows. Found: images in "
                 f"{record.data_table}, of another metadata table or of an interrupted ingest. Use other tables, "
@@ -115,7 +119,6 @@ def find_destination(
         order=order,
         known=known_classes,
         numbers=numbers,
-        latest_write=written,
     )
 
 
@@ -155,42 +158,38 @@ _OURS = {"source", "ingest_id", "sha256"}  # columns of a metadata table that on
 
 def check_tables(control: Control, *, plan: IngestPlan) -> None:
     """Raise `TableError`, with all problems, unless the tables have the right columns or can be created."""
-    absent, differing, older = [], [], []
+    absent, differing = [], []
+    metadata, records = plan.tables.metadata, plan.tables.records
     for table, statement in plan.tables.definitions.items():
-        found = control.columns(table)
+        found, defined = control.columns(table), defined_columns(statement)
         if found is None:
-            if plan.create and table == plan.tables.metadata and len(table.table) > MAX_METADATA:
+            if plan.create and table == metadata and len(table.table) > MAX_METADATA:
                 raise TableError(
                     f"Wanted a name of at most {MAX_METADATA} characters for a new metadata table, because its other "
                     f"tables are named after it. Found: {table.table}, with {len(table.table)}. Use a shorter name."
                 )
             absent += [] if plan.create else [table]
             continue
-        missing = [name for name in defined_columns(statement) if name not in {*found, *ADDED_COLUMNS}]
-        if table == plan.tables.metadata and not _OURS & found.keys():
+        if table == metadata and not _OURS & found.keys():
+            missing = ", ".join(name for name in defined if name not in {*found, *lacking(found, statement)})
             raise TableError(
                 f"Wanted tables that an ingest created. Found: {table}, which another tool created (it has no "
-                f"{', '.join(missing)}). {OTHER_TOOLS} Use other tables here; the ingest creates them."
+                f"{missing}). {OTHER_TOOLS} Use other tables here; the ingest creates them."
             )
-        for name, kind in defined_columns(statement).items():
-            if name not in found and name in ADDED_COLUMNS:
-                older += [] if plan.create else [(table, name, kind)]
-            elif name not in found:
-                differing.append(f"no column {name} {kind} in {table}")
-            elif found[name] != kind:
-                differing.append(f"{name} {found[name]} instead of {kind} in {table}")
-    if not absent and not differing and not older:
+        differing += [f"no column {name} {kind} in {table}" for name, kind in defined.items()
+                      if name not in {*found, *lacking(found, statement)}]  # fmt: skip
+        differing += [f"{name} {found[name]} instead of {kind} in {table}" for name, kind in defined.items()
+                      if found.get(name, kind) != kind]  # fmt: skip
+        if not differing:
+            check_current(table, found, definition=statement, metadata=metadata)
+    if not absent and not differing:
         return
     mend = "Use other tables, or leave out --no-create."
-    records = plan.tables.records
     if differing:
         mend = f"Use other tables, with --data-table and --metadata-table. {OTHER_TOOLS}"
-    elif all(table in records for table in absent):  # tables of an earlier version, which had no such tables
-        statements = [_one_line(records[table]) for table in absent]
-        statements += [f"ALTER TABLE {table} ADD {name} {kind};" for table, name, kind in older]
-        mend = f"Leave out --no-create, or create them: {' '.join(statements)}"
-    columns = [f"no column {name} {kind} in {table}" for table, name, kind in older]
-    found_wrong = "; ".join([*(f"no table {table}" for table in absent), *differing, *columns])
+    elif all(table in records for table in absent):
+        mend = f"Leave out --no-create, or create them: {' '.join(_one_line(records[table]) for table in absent)}"
+    found_wrong = "; ".join([*(f"no table {table}" for table in absent), *differing])
     raise TableError(f"Wanted tables that an ingest can write to. Found: {found_wrong}. {mend}")
 
 
@@ -250,8 +249,8 @@ def check_mask_frame(control: Control, *, plan: IngestPlan) -> None:
 
 
 def create_records(control: Control, *, tables: Tables) -> None:
-    """Create the tables of records and the columns that earlier versions did not have."""
-    _create(control, {tables.metadata: tables.definitions[tables.metadata], **tables.records})
+    """Create the tables of records unless they exist."""
+    _create(control, tables.records)
 
 
 def _create(control: Control, definitions: Mapping[TableName, str]) -> None:
@@ -260,21 +259,14 @@ def _create(control: Control, definitions: Mapping[TableName, str]) -> None:
 
 
 def create_history_table(control: Control, *, plan: IngestPlan) -> None:
-    """Create the history of the metadata table unless it exists, or add the columns that it lacks. Raises `TableError`
-    if it must not be created.
-    """
-    table = plan.tables.metadata
-    history, statement = history_of(table), create_history(table)
-    found, defined = control.columns(history), defined_columns(statement)
-    if not plan.create and (found is None or defined.keys() - found.keys()):
-        missing = [f"ALTER TABLE {history} ADD {name} {kind};" for name, kind in defined.items()
-                   if name not in (found or {})]  # fmt: skip
-        what, mend = ("no such table", [_one_line(statement)]) if found is None else ("it lacks columns", missing)
+    """Create the history of the metadata table unless it exists. Raises `TableError` if it must not be created."""
+    history, statement = history_of(plan.tables.metadata), create_history(plan.tables.metadata)
+    if not plan.create and control.columns(history) is None:
         raise TableError(
             f"Wanted the table {history}, to keep the labels and hashes of images that this ingest replaces. Found: "
-            f"{what}. Leave out --no-create, or create it: {' '.join(mend)}"
+            f"no such table. Leave out --no-create, or create it: {_one_line(statement)}"
         )
-    control.create_table(history, statement, added=defined)
+    control.create_table(history, statement)
 
 
 def check_kept_table(control: Control, *, plan: IngestPlan) -> None:

@@ -46,7 +46,7 @@ from etl.ingest.writing.tasks import task_count, write
 from etl.sources.folder_counts import check_class_level
 from etl.tables.metadata_table import MetadataTable
 from etl.tables.removal import value_tables
-from etl.tables.runs import expiring, is_shared, new_ingest_id, recorded_runs, sequences_by_ingest
+from etl.tables.runs import expiring, is_shared, new_ingest_id, recorded_runs
 from etl.tables.sequence import finish_run, in_session
 
 log = logging.getLogger("imagestrata.ingest")
@@ -160,11 +160,11 @@ def _connected(spark: SparkSession, *, plan: IngestPlan, stack: ExitStack) -> Co
 
 def _with_tables(survey: Survey, control: Control) -> Survey:
     plan, images, existing = survey.plan, survey.images, survey.existing
-    spark, names = survey.spark, images.counts.classes
-    destination = find_destination(spark, control, plan=plan, names=names, order=images.listing.order)
+    names = images.counts.classes
+    destination = find_destination(control, plan=plan, names=names, order=images.listing.order)
     if destination.numbers is None:
-        check_classes(spark, control, plan=plan, names=names)
-    table = MetadataTable.open(spark, control, plan.tables.metadata, columns=plan.columns)
+        check_classes(survey.spark, control, plan=plan, names=names)
+    table = MetadataTable.open(survey.spark, control, plan.tables.metadata, columns=plan.columns)
     if not is_empty(control, plan=plan):
         existing = ExistingImages.in_tables(
             table, images.entries, plan=plan, ingest_id=survey.ingest_id, stack=survey.stack
@@ -203,7 +203,7 @@ def begin(survey: Survey) -> BegunIngest:
         record_options(survey.spark, plan=plan, is_done=False)
     elif control is not None and survey.destination is not None and (left or plan.prune):
         create_tables(control, plan=plan)
-        _history_before(survey, control)
+        _may_replace(survey, control)
         started = survey.destination.begin(control, plan=plan, kind="ingest", ingest_id=ingest_id)
         if not plan.restore_deleted:
             _check_deleted(survey, control)
@@ -279,7 +279,7 @@ def _target(survey: Survey, begun: BegunIngest) -> Target:
     plan, control = survey.plan, survey.control
     if control is None or begun.started is None:
         return folder_target(plan)
-    before = _history_before(survey, control, own=begun.started.run.sequence)
+    replaces = _may_replace(survey, control, own=begun.started.run.sequence)
     has_groups = plan.source.group_column is not None
     can_expire = bool(plan.ttl or expiring(recorded_runs(control, plan.tables.metadata)))
     return TableTarget(
@@ -289,25 +289,25 @@ def _target(survey: Survey, begun: BegunIngest) -> Target:
         ingest_id=begun.ingest_id,
         run=in_session(begun.started.run, survey.spark),
         has_groups=has_groups,
-        keeps_groups=can_expire and not has_groups and before is not None,
+        keeps_groups=can_expire and not has_groups and replaces,
         ttl=plan.ttl or 0,
-        before=before,
-        values=value_tables(control, plan.tables.metadata) if can_expire and before is not None else (),
+        replaces=replaces,
+        values=value_tables(control, plan.tables.metadata) if can_expire and replaces else (),
         restores=plan.restore_deleted,
         keeps=plan.keep_replaced,
     )
 
 
-def _history_before(survey: Survey, control: Control, *, own: int = 0) -> Mapping[uuid.UUID, int] | None:
-    """The last run of each ingest id if the ingest must look for states that it replaces: the survey has found some, or
-    another run may write the same images. Creates their history. Raises `TableError` if it must not be created.
+def _may_replace(survey: Survey, control: Control, *, own: int = 0) -> bool:
+    """Whether the ingest must look for states that it replaces: the survey has found some, or another run may write the
+    same images. Creates their history then. Raises `TableError` if it must not be created.
     """
     runs = recorded_runs(control, survey.plan.tables.metadata)
     at_survey = survey.table.runs if survey.table else ()
     if not survey.existing.others and not is_shared(at_survey, runs, own=own):
-        return None
+        return False
     create_history_table(control, plan=survey.plan)
-    return sequences_by_ingest(runs)
+    return True
 
 
 def _images_by_class(rows: Sequence[Row], survey: Survey, begun: BegunIngest) -> Mapping[str, int]:

@@ -40,7 +40,7 @@ from schemas import Columns, TableName
 from schemas.feature_sources import Labels
 from schemas.features import FeatureView
 from schemas.identity import image_ids
-from schemas.tables import add_label_columns, create_label_values
+from schemas.tables import add_columns, create_label_values
 
 log = logging.getLogger("imagestrata.relabel")
 
@@ -161,7 +161,7 @@ def _write(control: Control, rows: DataFrame, *, view: FeatureView, table: Table
     """Write the labels of a version, and what they were made for. Creates the columns."""
     values = view.table_of(table)
     if view.column not in (control.columns(values) or {}):
-        control.define(add_label_columns(values, view.label_columns))
+        control.define(add_columns(values, view.label_columns))
     of_version = zip(("number", *_SEEN), view.label_columns, strict=True)
     labels = [F.col(name).alias(new) for name, new in of_version]
     written = rows.select(_bucket().alias("bucket"), uuid_text("id").alias("id"), *labels)

@@ -228,9 +228,9 @@ def metadata_as_of(
     another array now; `KEPT` if those of then are kept, and the rows have the checksums that name them.
     """
     named = {columns.label: "label", **{name: name for name in ("labels", "or_label", "source", "sha256", "since")}}
-    named = {name: state for name, state in named.items() if name in rows.columns and state in states.columns}
-    of_bytes = [name for name in _OF_BYTES if name in rows.columns and name in states.columns]
-    is_named = {CHECKSUM, "kept"} <= {*states.columns} and CHECKSUM in rows.columns
+    named = {name: state for name, state in named.items() if name in rows.columns}
+    of_bytes = [name for name in _OF_BYTES if name in rows.columns]
+    is_named = CHECKSUM in rows.columns
     wanted = dict.fromkeys(["sha256", "since", *named.values(), *of_bytes, *(["kept"] if is_named else [])])
     then = states.select(F.col("id").alias(_ID), F.struct(*wanted).alias(_STATE))
     joined = rows.join(then, on=F.col(columns.id) == F.col(_ID), how="left")

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
 from uuid import UUID
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -10,16 +9,23 @@ from pyspark.sql import functions as F
 
 from etl.cassandra.control import Control
 from etl.cassandra.tables import read_table, uuid_bytes
-from etl.columns import column, ours
 from etl.errors import TableError
-from etl.frames import small_table
-from etl.tables.runs import STARTED, RecordedRun, recorded_runs, sequences_by_ingest
+from etl.tables.current_form import check_current, not_migrated
+from etl.tables.runs import STARTED, RecordedRun, recorded_runs
 from etl.tables.states import is_deleted, kept_bytes, last_removals
 from etl.tables.table_records import TableRecord, record_of
 from formats.checksums import COLUMN as CHECKSUM
 from formats.sizes import counted
 from schemas import Columns, IdentifierError, TableName
-from schemas.tables import DELETED, LabelType, create_history, defined_columns, history_of
+from schemas.tables import (
+    DELETED,
+    LabelType,
+    create_history,
+    create_metadata,
+    defined_columns,
+    history_of,
+    is_ingested,
+)
 
 _KINDS = {
     "id": "string",
@@ -74,17 +80,22 @@ class MetadataTable:
     fields: dict[str, str]  # The CQL types of its columns; empty if it does not exist.
     runs: tuple[RecordedRun, ...]  # the newest first
     history: TableName | None  # None if no run has replaced or removed a row
-    of_history: frozenset[str] = frozenset()  # its columns
     record: TableRecord | None  # what it and its data table hold; None if no ingest has recorded it
 
     @classmethod
     def open(
         cls, spark: SparkSession, control: Control, name: TableName, *, columns: Columns | None = None
     ) -> "MetadataTable":
-        """Look a table up. Raises `UnreachableError`, and `TableError` if ``columns`` do not have its labels: without
-        them, it would look like a table without labels.
+        """Look a table up. Raises `UnreachableError`, and `TableError` if it is one of an earlier version, or if
+        ``columns`` do not have its labels: without them, it would look like a table without labels.
         """
-        record, history = record_of(control, name), history_in(control, name)
+        fields, history = dict(control.columns(name) or {}), history_in(control, name)
+        if is_ingested(fields):
+            check_current(name, fields, definition=create_metadata(name, Columns()), metadata=name)
+        if history is not None:
+            there = control.columns(history) or {}
+            check_current(history, there, definition=create_history(name), metadata=name)
+        record = record_of(control, name)
         if columns is not None and record is not None and record.label_type != "none":
             in_data = control.columns(record.data_table)
             if in_data is not None and columns.label not in in_data:
@@ -97,10 +108,9 @@ class MetadataTable:
             control=control,
             name=name,
             columns=columns or Columns(),
-            fields=dict(control.columns(name) or {}),
+            fields=fields,
             runs=tuple(recorded_runs(control, name)),
             history=history,
-            of_history=frozenset((control.columns(history) if history else None) or ()),
             record=record,
         )
 
@@ -115,8 +125,7 @@ class MetadataTable:
 
     def has_checksums(self, data: TableName) -> bool:
         """Whether it has the checksums of the images in a data table, because both are one pair."""
-        is_pair = self.record is not None and self.record.data_table == data
-        return is_pair and self.fields.get(CHECKSUM) == "bigint"
+        return self.record is not None and self.record.data_table == data
 
     @property
     def newest(self) -> int | None:
@@ -129,8 +138,8 @@ class MetadataTable:
         return {run.sequence: run.clock for run in self.runs}
 
     def rows(self, names: Sequence[str]) -> DataFrame:
-        """All images: ``id`` (16 bytes) and these columns, by their usual names. Those that the table lacks are null;
-        ``since`` is filled in for rows of earlier versions.
+        """All images: ``id`` (16 bytes) and these columns, by their usual names. Those that the table lacks are null,
+        ``since`` as `with_since` says.
         """
         wanted = [*names, *(["ingest_id"] if "since" in names and "ingest_id" not in names else [])]
         has = {name: self.columns.label if name == "label" else name for name in wanted}
@@ -145,25 +154,21 @@ class MetadataTable:
         return (self.with_since(rows) if "since" in names else rows).select("id", *names)
 
     def with_since(self, rows: DataFrame, /) -> DataFrame:
-        """Fill in ``since`` of rows of earlier versions: the last run of their ``ingest_id``, else 0."""
+        """Fill in ``since`` where there are no runs, in tables of other tools: with 0. A row that an ingest of an
+        earlier version wrote, without it, is an error when it is read.
+        """
         if "since" not in rows.columns:
-            rows = rows.withColumn("since", F.lit(None).cast("bigint"))
-        ingest, last = ours("ingest"), ours("last")
-        runs = sequences_by_ingest(self.runs)
-        columns: dict[str, Sequence[Any]] = {ingest: [str(one) for one in runs], last: [*runs.values()]}
-        ingests = F.broadcast(small_table(self.spark, columns, f"`{ingest}` STRING, `{last}` BIGINT"))
-        joined = rows.join(ingests, on=F.col("ingest_id") == F.col(ingest), how="left")
-        since = F.coalesce("since", last, F.lit(0)).cast("bigint").alias("since")
-        return joined.select(*(since if name == "since" else column(name) for name in rows.columns))
+            return rows.withColumn("since", F.lit(0).cast("bigint"))
+        old = not_migrated(f"{self.name} has rows of an earlier version, without since", metadata=self.name)
+        since = F.coalesce("since", F.when(F.col("ingest_id").isNotNull(), F.raise_error(F.lit(str(old)))), F.lit(0))
+        return rows.withColumn("since", since.cast("bigint"))
 
     def replaced(self) -> DataFrame:
         """The rows of the history, with ids as text."""
         names = list(defined_columns(create_history(self.name)))
-        null = {name: F.lit(None).cast(_KINDS[name]).alias(name) for name in names if name not in self.of_history}
         if self.history is None:
-            return self.spark.range(0).select(*null.values())
-        rows = read_table(self.spark, self.history, columns=[name for name in names if name in self.of_history])
-        return rows.select(*(null.get(name, F.col(name)) for name in names))  # of earlier versions
+            return self.spark.range(0).select(*(F.lit(None).cast(_KINDS[name]).alias(name) for name in names))
+        return read_table(self.spark, self.history, columns=names)
 
     def removals(self) -> DataFrame | None:
         """The removal that counts of each image that was ever removed, also of those that are there again: ``id`` (16

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from etl.cassandra.control import Control
+from etl.tables.current_form import check_current
 from schemas import TableName
+from schemas.tables import create_shared
 
 STARTED, FINISHED = "started", "finished"
 """The states of runs."""
-_ADDED = ("state", "ttl", "newest")  # tables of earlier versions lack these columns
+_COLUMNS = ("sequence", "clock", "kind", "ingest_id", "dataset", "source", "started", "state", "ttl", "newest")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,13 +42,14 @@ class RecordedRun:
 
 
 def recorded_runs(control: Control, table: TableName) -> list[RecordedRun]:
-    """The runs on a metadata table, the newest first; empty if none are recorded. Raises `UnreachableError`."""
+    """The runs on a metadata table, the newest first; empty if none are recorded. Raises `UnreachableError`, and
+    `TableError` if they are recorded in the form of an earlier version.
+    """
     runs = TableName(table.keyspace, "ingests")
     if (there := control.columns(runs)) is None:
         return []
-    added = [name for name in _ADDED if name in there]
-    names = ", ".join(["sequence", "clock", "kind", "ingest_id", "dataset", "source", "started", *added])
-    found = control.execute(f"SELECT {names} FROM {runs.quoted} WHERE table_name = ?", (table.table,), is_serial=True)
+    check_current(runs, there, definition=create_shared("ingests", table.keyspace), metadata=table)
+    query = f"SELECT {', '.join(_COLUMNS)} FROM {runs.quoted} WHERE table_name = ?"
     return [
         RecordedRun(
             sequence=row.sequence,
@@ -56,17 +59,17 @@ def recorded_runs(control: Control, table: TableName) -> list[RecordedRun]:
             dataset=row.dataset or "",
             source=row.source or "",
             started=row.started,
-            state=getattr(row, "state", None),
-            ttl=getattr(row, "ttl", None) or 0,
-            newest=getattr(row, "newest", None),
+            state=row.state,
+            ttl=row.ttl or 0,
+            newest=row.newest,
         )
-        for row in found
+        for row in control.execute(query, (table.table,), is_serial=True)
         if row.sequence is not None
     ]
 
 
 def sequences_by_ingest(runs: Iterable[RecordedRun]) -> dict[uuid.UUID, int]:
-    """The last run of each ingest id. Rows without ``since`` count as written by it."""
+    """The last run of each ingest id."""
     ordered = sorted(runs, key=lambda run: run.sequence)
     return {run.ingest_id: run.sequence for run in ordered if run.ingest_id is not None}
 

@@ -119,7 +119,7 @@ def take_run(
     ttl: int | None = None,
 ) -> Run:
     """Register the next run in the sequence of a metadata table, with its clock, later than the write time ``after``,
-    in a lightweight transaction; a resumed run too. The table ``ingests`` must exist, with ``ttl`` if one is given.
+    in a lightweight transaction; a resumed run too. The table ``ingests`` must exist.
     Raises `EtlError` if clocks disagree, and `UnreachableError`.
     """
     runs = TableName(table.keyspace, "ingests").quoted
@@ -198,7 +198,7 @@ def finish_run(control: Control, run: Run) -> None:
 
 
 def create_sequence(control: Control, *, keyspace: str) -> None:
-    """Create the table ``ingests`` of a keyspace, or add the columns that it lacks."""
+    """Create the table ``ingests`` of a keyspace unless it exists."""
     control.create_table(TableName(keyspace, "ingests"), create_shared("ingests", keyspace))
 
 

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from etl.ingest.old_tables import is_id_of
 from etl.ingest.writing.image_rows import METADATA_COLUMNS, ImageRow
 from etl.sources.labels.values import is_number, number_of
+from schemas.identity import is_id_of
 from schemas.tables import ClassNames, LabelType
 
 MISSING_BLOB = "missing blob"

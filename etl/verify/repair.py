@@ -23,7 +23,7 @@ from etl.ingest.writing.table_rows import TableTarget
 from etl.ingest.writing.tasks import task_count, write
 from etl.sources.entries import Listing
 from etl.tables.metadata_table import MetadataTable
-from etl.tables.runs import RecordedRun, new_ingest_id, recorded_runs, sequences_by_ingest, unfinished
+from etl.tables.runs import RecordedRun, new_ingest_id, recorded_runs, unfinished
 from etl.tables.sequence import SPAN, Run, finish_run, in_session, take_lone_run
 from etl.verify.comparison import KINDS, MISSING_BLOB, NO_METADATA, Rules
 from etl.verify.expected import Expectation
@@ -138,7 +138,7 @@ def rewrite(
     listing, counts = images.listing, images.counts
     spark = problems.sparkSession
     ingest_id = new_ingest_id()
-    started = find_destination(spark, control, plan=plan, names=counts.classes, order=images.listing.order).begin(
+    started = find_destination(control, plan=plan, names=counts.classes, order=images.listing.order).begin(
         control, plan=plan, kind="repair", ingest_id=ingest_id
     )
     order = WriteOrder(
@@ -149,7 +149,7 @@ def rewrite(
             ingest_id=ingest_id,
             run=in_session(started.run, spark),
             has_groups=True,
-            before=sequences_by_ingest(recorded_runs(control, plan.tables.metadata)),
+            replaces=True,
         ),
         preparation=Preparation(check=plan.check, recode=plan.recode, label_type=plan.source.label_type),
         labels=started.numbers,

@@ -49,6 +49,7 @@ ROOMS = {
         "features": {"cassandra", "ingest", "labels", "pictures", "tables", "writing"},
         "catalog": {"cassandra", "features", "labels", "tables"},
         "splits": {"cassandra", "features", "labels", "tables", "writing"},
+        "migration": {"cassandra", "ingest", "sources", "tables"},
         "deleting": {"cassandra", "features", "ingest", "splits", "tables"},
         "shards": {"cassandra", "features", "ingest", "pictures", "sources", "splits", "tables"},
     },

@@ -8,7 +8,7 @@ bytes are kept, the task copies them first, in a separate mutation: the server m
 
 import hashlib
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -21,6 +21,7 @@ from etl.ingest.writing.image_rows import METADATA_COLUMNS, ImageRow, image_row
 from etl.ingest.writing.preparation import PreparedImage
 from etl.pictures.images import RejectedError
 from etl.sources.entries import Entry
+from etl.tables.current_form import not_migrated
 from etl.tables.runs import ingest_time
 from etl.tables.sequence import Run
 from etl.tables.states import is_deleted, last_removal
@@ -48,7 +49,7 @@ class TableTarget:
     has_groups: bool = False  # whether the source has the groups; otherwise existing ones are kept
     keeps_groups: bool = False  # whether existing ones are written again, because cells of these rows can expire
     ttl: int = 0  # the seconds after which the rows expire; 0 for never
-    before: Mapping[uuid.UUID, int] | None = None  # if rows may be replaced: the last run of each ingest id
+    replaces: bool = False  # whether rows may be replaced
     values: tuple[TableName, ...] = ()  # with what was computed of images, if these rows or theirs can expire
     restores: bool = False  # whether deleted images are ingested again, also those whose rows are left
     keeps: bool = False  # whether replaced bytes are kept
@@ -116,17 +117,17 @@ class ReplacedBytes:
             return None
         about = f"the bytes of image {image}, which are replaced"
         row = await self.session.read(self.query, image, about=about)
-        if row is not None and (found := _checksum(row, sha256=sha256)) is not None and known in (None, found):
+        if row is not None and (found := checksum_of(row, sha256=sha256)) is not None and known in (None, found):
             values = (image, found, self.run.sequence, sum(map(len, row)), *row, self.clock)
             await self.session.write([(self.insert, values)], about=about)
             return found
         # In two keyspaces, an interrupted task has copied and replaced them. Or a run at the same time has.
         copies = await self.session.read_all(self.copies, image, about=about)
-        checksums = (_checksum(copy, sha256=sha256) for copy in copies)
+        checksums = (checksum_of(copy, sha256=sha256) for copy in copies)
         return next((one for one in checksums if one is not None and known in (None, one)), None)
 
 
-def _checksum(row: tuple[Any, ...], *, sha256: bytes) -> int | None:
+def checksum_of(row: tuple[Any, ...], *, sha256: bytes) -> int | None:
     """The checksum of an image, and of its mask or array; None if they are missing or not of this SHA-256."""
     if any(part is None for part in row) or hashlib.sha256(row[0]).digest() != sha256:
         return None
@@ -152,15 +153,12 @@ class ReplacedStates:
     query: Any
     insert: Any
     clock: int  # of the task's writes, in microseconds
-    before: Mapping[uuid.UUID, int]  # the last run of each ingest id, for rows without a run
     removals: Any  # the query of an image's history, if the run ingests deleted images again
     values: list[Any]  # statements that remove what was computed of an image
     bytes: ReplacedBytes | None  # None if they are not kept
 
     @classmethod
-    async def prepare(
-        cls, session: TaskSession, target: TableTarget, clock: int, before: Mapping[uuid.UUID, int]
-    ) -> "ReplacedStates":
+    async def prepare(cls, session: TaskSession, target: TableTarget, clock: int) -> "ReplacedStates":
         """Prepare the query and the statement."""
         tables, columns = target.tables, target.tables.columns
         labels = ["labels"] if tables.label_type == "multi" else []
@@ -177,7 +175,6 @@ class ReplacedStates:
             query=await session.prepare(query),
             insert=await session.prepare(insert_into(history_of(tables.metadata), written)),
             clock=clock,
-            before=before,
             removals=await session.prepare(removals) if target.restores else None,
             values=[
                 await session.prepare(f"DELETE FROM {table.quoted} USING TIMESTAMP ? WHERE id = ?")
@@ -200,7 +197,10 @@ class ReplacedStates:
             gone = tuple((statement, (self.clock, image)) for statement in self.values)
         of_bytes, rest = rest[: len(_OF_BYTES)], rest[len(_OF_BYTES) :]
         if since is None:
-            since = 0 if ingest_id is None else self.before.get(uuid.UUID(str(ingest_id)), 0)
+            since = 0
+            if ingest_id is not None:
+                metadata = self.target.tables.metadata
+                raise not_migrated(f"image {image} in {metadata} lacks since", metadata=metadata)
         if self.removals is not None:
             history = await self.session.read_all(self.removals, image, about=f"the history of image {image}")
             removal = last_removal(dict(zip(_OF_REMOVAL, one, strict=True)) for one in history)
@@ -250,7 +250,7 @@ class TableRows:
         columns = [names.label if name == "label" else name for name in determined]
         metadata = [names.id, *columns, "ingested_at", "ingest_id", "since"]
         has_ttl = bool(target.ttl)
-        states = None if target.before is None else await ReplacedStates.prepare(session, target, clock, target.before)
+        states = await ReplacedStates.prepare(session, target, clock) if target.replaces else None
         quarantine = ["ingest_id", "path", "stage", "reason", "bytes"]
         group = f'SELECT group_id FROM {tables.metadata.quoted} WHERE "{check_column(names.id)}" = ?'
         return cls(

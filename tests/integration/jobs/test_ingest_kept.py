@@ -98,25 +98,6 @@ def test_what_was_not_kept_is_refused(spark: SparkSession, control: Control, pla
         ingested(spark, replace(keeping, ttl=0), 1)
 
 
-def test_a_history_of_an_earlier_version_gets_the_columns_that_it_lacks(
-    spark: SparkSession, control: Control, plan: IngestPlan, tmp_path: Path
-) -> None:
-    first = ingested(spark, plan, 1)
-    ingested(spark, plan, 2)
-    history = f"{plan.metadata_table}_history"
-    for name in ("format", "width", "height", "bytes", "xxhash64", "kept"):
-        control.define(f"ALTER TABLE {history} DROP {name}")
-    with pytest.raises(TableError, match="1 replaced"):
-        names_of(spark, plan, tmp_path / "split", as_of="1")
-    with pytest.raises(
-        TableError, match=f"it lacks columns.*ALTER TABLE {history} ADD format text; .*ADD kept boolean"
-    ):
-        ingested(spark, replace(plan, create=False), 3)
-    ingested(spark, replace(plan, keep_replaced=True), 3)
-    found = names_of(spark, plan, tmp_path / "split", as_of="2")
-    assert found.keys() == first.keys()
-
-
 def copies(control: Control, plan: IngestPlan) -> set[tuple[UUID, int]]:
     return {(row.id, row.xxhash64) for row in control.execute(f"SELECT id, xxhash64 FROM {plan.tables.kept[0]}")}
 

@@ -1,4 +1,4 @@
-"""The records that an ingest writes about its tables and runs, and tables that have no record yet."""
+"""The records that an ingest writes about its tables and runs, and tables without a record."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from etl.verify import verification
 from etl.verify.plan import VerifyPlan
 from jobs import ingest as job
 from schemas import TableName
-from tests.support.trees import PlanOf, by_name, picture, plant, rows_of, tables_of, tree
+from tests.support.trees import PlanOf, by_name, picture, plant, tree
 
 
 def test_a_later_run_wins_although_its_clock_is_behind(
@@ -42,17 +42,10 @@ def _times(control: Control, table: TableName, column: str) -> list[int]:
     return [row.time for row in control.execute(f"SELECT WRITETIME({column}) AS time FROM {table}")]
 
 
-def without_records(control: Control, keyspace: str) -> None:
-    """Tables as an earlier version left them."""
-    for name in ("tables", "ingests"):
-        control.define(f"DROP TABLE {keyspace}.{name}")
-
-
-def test_older_tables_are_adopted_if_their_ids_follow_from_the_dataset(
+def test_rows_without_a_record_are_refused(
     spark: SparkSession, control: Control, plan_of: PlanOf, tmp_path: Path
 ) -> None:
-    plant(tree(tmp_path, each=1), {b"train/caf\xe9/5\xff.png": picture(5)})
-    plan = plan_of(tmp_path)
+    plan = replace(plan_of(tree(tmp_path, each=1)), dataset="it's")
     keyspace = plan.tables.metadata.keyspace
     job.run(spark, plan=plan)
     with pytest.raises(ConflictError, match=r"data belongs to \w+\.metadata, which holds dataset"):
@@ -60,51 +53,26 @@ def test_older_tables_are_adopted_if_their_ids_follow_from_the_dataset(
     arrays = replace(plan.source, label_type="multi", arrays=str(tmp_path))
     with pytest.raises(ConflictError, match=r"labels of type multi.* they hold dataset .*, classes by name"):
         job.estimate(spark, plan=replace(plan, source=arrays))
-    latest = max(_times(control, plan.tables.metadata, "path")) + 60_000_000
-    update = f"UPDATE {plan.metadata_table} USING TIMESTAMP ? SET path = ? WHERE id = ?"
-    (row, *_) = rows_of(control, plan.tables.metadata)
-    control.execute(update, (latest, row["path"], row["id"]))
-    without_records(control, keyspace)
-    before = tables_of(control, plan)
-
+    for name in ("tables", "ingests"):
+        control.define(f"DROP TABLE {keyspace}.{name}")
     with pytest.raises(TableError, match=r"Found: no table \w+\.tables; no table \w+\.ingests\. .* them: CREATE"):
         check_tables(control, plan=replace(plan, create=False))
-    for change, words in (
-        ({"dataset": "other"}, r"ids of 7 of 7 rows do not match this dataset.* read and split"),
-        ({"source": replace(plan.source, label_type="none")}, "labels of type int"),
-        ({"data_table": TableName(keyspace, "nothing")}, r"which has rows\. Found: no table"),
-        ({"metadata_table": TableName(keyspace, "new")}, r"Found: images in \w+\.data, of another metadata table"),
-    ):
-        with pytest.raises(ConflictError, match=words):
-            find_destination(spark, control, plan=replace(plan, **change), names="abc")  # type: ignore[arg-type]
-
-    again = job.run(spark, plan=plan)
-    assert (again.sequence, again.clock) == (1, latest + 1)
-    assert tables_of(control, plan) == before
+    with pytest.raises(ConflictError, match=r"Found: images in \w+\.data, of another metadata table"):
+        find_destination(control, plan=replace(plan, metadata_table=TableName(keyspace, "new")), names="abc")
+    advice = rf"migrate -m {keyspace}\.metadata -d {keyspace}\.data --dataset 'it'\"'\"'s'`"
+    with pytest.raises(TableError, match=rf"has rows and no record of what it holds.*{advice}"):
+        job.run(spark, plan=plan)
 
 
-def test_older_tables_in_which_two_numberings_met_are_refused(
-    spark: SparkSession, control: Control, plan_of: PlanOf, tmp_path: Path
-) -> None:
+def test_another_numbering_is_refused(spark: SparkSession, plan_of: PlanOf, tmp_path: Path) -> None:
     plan = plan_of(plant(tmp_path, {f"{name}/1.png": picture(int(name)) for name in ("0", "1", "5")}), splits=())
-    numbered = replace(plan, source=replace(plan.source, class_names="number"))
-    job.run(spark, plan=numbered)
+    job.run(spark, plan=replace(plan, source=replace(plan.source, class_names="number")))
     by_names = replace(plan, create=False, overwrite=True)
     tables = {"data_table": plan.tables.data, "metadata_table": plan.tables.metadata}
     with pytest.raises(
         ConflictError, match=r"hold .*by number, and .* one numbering\. Set --class-names number to use"
     ):
         verification.run(spark, plan=VerifyPlan(**tables, ingest=by_names, check="sizes"))
-    without_records(control, plan.tables.metadata.keyspace)
-    assert find_destination(spark, control, plan=numbered, names=["5"]).numbers == {"5": 5}
-    with pytest.raises(ConflictError, match=r"by name, .* hold .*by number"):
-        find_destination(spark, control, plan=plan, names=["5"])
-    insert = f"INSERT INTO {plan.tables.classes} (dataset, name, label) VALUES (?, ?, ?)"
-    control.execute(insert, (plan.dataset, "c", 7))
-    (row, *_) = rows_of(control, plan.tables.metadata)
-    control.execute(f"UPDATE {plan.metadata_table} SET or_label = ?, label = ? WHERE id = ?", ("c", 7, row["id"]))
-    with pytest.raises(ConflictError, match=r"2 of 3 rows differ from the numbers in .*, and 1 from their names"):
-        find_destination(spark, control, plan=plan, names=["c"])
 
 
 def test_a_run_that_may_not_create_tables_is_refused_beside_a_killed_one_before_it_begins(

@@ -41,7 +41,7 @@ from schemas.identity import image_id
 from schemas.tables import (
     DELETED,
     PRUNED,
-    add_label_columns,
+    add_columns,
     create_feature_values,
     create_history,
     create_kept,
@@ -269,7 +269,7 @@ async def write(
     can_expire = bool(ttl or expiring(runs))
     target = TableTarget(
         cluster=world.control.cluster, tables=world.tables, source_name=source, ingest_id=ingest_id, run=run,
-        before=sequences_by_ingest(runs) if follows else None, restores=restore, keeps=keep, ttl=ttl, has_groups=groups,
+        replaces=follows, restores=restore, keeps=keep, ttl=ttl, has_groups=groups,
         keeps_groups=can_expire and not groups and follows,
         values=value_tables(world.control, world.tables.metadata) if can_expire and follows else (),
     )  # fmt: skip
@@ -492,7 +492,7 @@ async def relabel(world: World, labels: Mapping[str, str]) -> None:
     if named.keys() & world.read().deleted():
         raise RefusedError("deleted since")
     await Step()
-    world.store.define(add_label_columns(table, columns))
+    world.store.define(add_columns(table, columns))
     said = {image: (number, *state_of(reading.rows[image])) for image, number in named.items()}
     for image, values in said.items():
         await Step()

@@ -1,4 +1,4 @@
-"""The command lines of `imagestrata registry`, `lineage` and `similar` that are refused."""
+"""The command lines of `imagestrata registry`, `lineage`, `similar` and `migrate` that are refused."""
 
 import pytest
 
@@ -20,6 +20,8 @@ ID = "7c743c2e-685c-55f2-9f8b-e10df2a8a6a6"
         (["lineage", "x", "--picture", "x.png", "-k", "ks"], "wanted a picture in a file *.svg"),
         (["lineage", "x", "--picture", "x.svg", "--since-then"], "wanted a checkpoint alone with --since-then"),
         (["lineage", ID, "-m", "ks.t", "--since-then"], "wanted a checkpoint alone with --since-then. Found: an image"),
+        (["migrate"], "wanted -m KS.TABLE, or -k KEYSPACE for all of its tables. Found: neither"),
+        (["migrate", "-m", "metadata"], "Wanted a table as keyspace.table"),
         (["similar", "3.png", "-m", "ks.t", "--view", "v"], "wanted the id of an image as a UUID. Found: 3.png"),
         (["similar", ID, "-m", "metadata", "--view", "v"], "Wanted a table as keyspace.table"),
         (["similar", ID, "-m", "ks.t", "--view", "v@2"], "Wanted a feature view as NAME or NAME@v1. Found: 'v@2'"),

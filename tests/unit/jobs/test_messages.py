@@ -76,6 +76,17 @@ def test_an_error_of_a_python_worker_shows_the_last_line_of_its_traceback(around
     assert spark_error(ValueError(text)) == f"Spark failed in a Python worker. Found: {shown}"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[USER_RAISED_EXCEPTION] Wanted a. Found: b. Do c. SQLSTATE: P0001",
+        "Job aborted.\nCaused by: java.lang.RuntimeException: Wanted a. Found: b. Do c.\n\tat org.apache",
+    ],
+)
+def test_an_error_that_a_query_raises_shows_its_message(text: str) -> None:
+    assert spark_error(ValueError(text)) == "Wanted a. Found: b. Do c."
+
+
 def test_a_spark_without_the_connector_is_reported_with_the_remedy() -> None:
     text = "Failed.\nCaused by: java.lang.ClassNotFoundException: org.apache.spark.sql.cassandra.DefaultSource"
     assert "unset SPARK_CONF_DIR" in spark_error(ValueError(text))

@@ -5,6 +5,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -34,7 +35,7 @@ class Writer:
 
     control: Control
     tables: Tables
-    before: dict[Any, int] = field(default_factory=lambda: {new_ingest_id(): 1})
+    ingest: UUID = field(default_factory=new_ingest_id)
 
     def __post_init__(self) -> None:
         for keyspace in {self.tables.data.keyspace, self.tables.metadata.keyspace}:
@@ -45,11 +46,10 @@ class Writer:
 
     def write(self, sequence: int, content: bytes, *, label: int = 0, mask: bytes = b"mask", **options: Any) -> Any:
         """Write the image in a run; returns the remark."""
-        (ingest,) = self.before
         target = TableTarget(
-            cluster=self.control.located, tables=self.tables, source_name="/tree", ingest_id=ingest,
+            cluster=self.control.located, tables=self.tables, source_name="/tree", ingest_id=self.ingest,
             run=Run(table=self.tables.metadata, sequence=sequence, clock=CLOCK + sequence * 1_000_000),
-            before=self.before, keeps=True,
+            replaces=True, keeps=True,
         )  # fmt: skip
         kind = self.tables.label_type
         numbers = [label] if kind == "multi" else None

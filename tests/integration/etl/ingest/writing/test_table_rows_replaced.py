@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from etl.cassandra.control import Control
+from etl.errors import TableError
 from etl.ingest.plan import Tables
 from etl.ingest.writing.preparation import PreparedImage
 from etl.ingest.writing.table_rows import TableTarget
@@ -50,7 +51,7 @@ def test_a_replaced_state_is_in_the_history_once(control: Control, keyspace: str
             source_name="/tree",
             ingest_id=old,
             run=Run(table=metadata, sequence=sequence, clock=clock + attempt),
-            before={old: 1},
+            replaces=True,
         )
         labels = [label] if label_type == "multi" else None
         companion = None if label_type == "int" else b"mask"
@@ -73,8 +74,6 @@ def test_a_replaced_state_is_in_the_history_once(control: Control, keyspace: str
         return until, since, "replaced", of_row, [label] if label_type == "multi" else None, digest, "/tree"
 
     assert write(1, b"one") == [1]
-    forget = f"UPDATE {metadata.quoted} USING TIMESTAMP ? SET since = null WHERE id = ?"
-    control.execute(forget, (CLOCK + 1_500_000, image))  # as an earlier version
     first = state(2, 1, b"one")
     assert write(2, b"two") == [2, first]
     assert write(2, b"two", attempt=1) == [2, first]  # a repeated task
@@ -87,3 +86,7 @@ def test_a_replaced_state_is_in_the_history_once(control: Control, keyspace: str
     assert write(4, b"2", label=1) == [4, relabelled, first]
     assert write(5, b"five", label=1) == [5, state(5, 4, b"2", 1), relabelled, first]
     assert uuid.UUID(bytes=entry.id) == image
+    forget = f"UPDATE {metadata.quoted} USING TIMESTAMP ? SET since = null WHERE id = ?"
+    control.execute(forget, (CLOCK + 5_500_000, image))  # as an earlier version
+    with pytest.raises(TableError, match=rf"{image} in {metadata} lacks since.*imagestrata migrate -m {metadata}"):
+        write(6, b"six")

@@ -1,10 +1,10 @@
-"""Ids of rows that an earlier version wrote."""
+"""Ids of rows, from their text columns."""
 
 import pytest
 
-from etl.ingest.old_tables import is_id_of
 from etl.sources.entries import text
 from schemas import image_id
+from schemas.identity import is_id_of
 
 
 @pytest.mark.parametrize("path", [b"a/1.png", "é/\n.png".encode(), b"caf\xe9/5\xff.png", b"literal \\xff/1"])

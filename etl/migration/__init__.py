@@ -1,0 +1,1 @@
+"""Tables of earlier versions are brought into the current form, by `imagestrata migrate`."""
