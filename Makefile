@@ -71,7 +71,7 @@ simulate: setup  ## load 100,000 epochs from a simulated cluster and shards, and
 	@$(RUN) python -m tests.support.simulation $(if $(COUNT),--count $(COUNT))
 
 drill: setup  ## kill, fill and break servers while jobs run, and judge the results (SEED=0, ROUNDS=1, ONLY=text)
-	@$(RUN) python -m tests.support.drills $(if $(SEED),--seed $(SEED)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(ONLY),--only "$(ONLY)")
+	@$(RUN) python -m tests.support.drills $(if $(SEED),--seed $(SEED)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(ONLY),--only "$(ONLY)") $(if $(TABLE),--table "$(TABLE)")
 
 fuzz: setup  ## read damaged files of every format for 30 minutes (MINUTES=5)
 	@$(RUN) python -m tests.support.fuzzing $(if $(MINUTES),--minutes $(MINUTES))
