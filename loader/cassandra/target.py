@@ -156,7 +156,8 @@ class Target:
         if recorded == wanted:
             why = (
                 f"{self.metadata_table} still has the checksum of the split, so the stored bytes are damaged. "
-                "jobs/verify.py with the source and --repair writes them again."
+                "jobs/verify.py with the source and --repair writes them again, on all nodes with "
+                "--conf spark.cassandra.input.consistency.level=ALL."
             )
         elif recorded == found:
             why = f"Run {since} (ingest {ingest}) has replaced the image since. {_ACCEPT}"

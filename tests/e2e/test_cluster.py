@@ -52,9 +52,10 @@ def facts_of(cluster: World, keyspace: str, *options: str, python: Path | None =
         [program, *options, str(script), str(cluster.tree), keyspace, str(cluster.folder / keyspace)],
         cwd=cluster.folder, env={**os.environ, **names}, capture_output=True, text=True, timeout=500, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     facts: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
     assert facts.items() >= FACTS.items()
+    del facts["log_run"]
     return facts
 
 
@@ -71,19 +72,16 @@ def test_all_jobs_give_the_same_on_a_cluster_as_in_one_process(cluster: World, b
     assert values_of(cluster, "there") == values_of(cluster, "here")
 
 
+@pytest.mark.slow  # Spark asks the master for a minute
 def test_a_program_without_the_secret_is_not_accepted(cluster: World) -> None:
-    code, said = ended(
-        cluster.start(
-            [
-                *(str(Path(sys.executable).with_name("spark-submit")), "--master", cluster.spark.master),
-                *("--conf", "spark.cores.max=1", str(ROOT / "jobs" / "split.py"), "-m", "none.metadata", "-o", "s"),
-            ]
-        ),
-        seconds=120,
+    script = cluster.folder / "stranger.py"
+    script.write_text(
+        "from pyspark.sql import SparkSession\nprint(SparkSession.builder.getOrCreate().range(9).count())"
     )
-    assert code != 0
-    assert not cluster.spark.executors()
-    assert "secret" in said or "authentic" in said.lower() or "All masters are unresponsive" in said
+    program = [str(Path(sys.executable).with_name("spark-submit")), "--master", cluster.spark.master, str(script)]
+    code, said = ended(cluster.start(program), seconds=200)
+    assert code not in (0, None)
+    assert "All masters are unresponsive" in said
 
 
 @pytest.mark.parametrize(

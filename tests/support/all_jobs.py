@@ -46,7 +46,7 @@ def run(spark: SparkSession, *, plan: Sequence[str]) -> Facts:
     divided = done(split, "-r", "8,2", "--label-view", "label@v1", "--features", "sharpness", "-o", f"{out}/split")
     packed = done(shard, "--split", f"{out}/split", "--out", f"{out}/shards", "--maxsize", "1MB")
     rows = done(cache_rows, "--rows-fn", f"{out}/rows")
-    verified = done(verify, tree)
+    verified = done(verify, tree, "--dataset", "same")
     deleted = done(delete, "--where", "path LIKE 'doe/%'", "--reason", "a test", "--count", str(ingested.images // 4))
     return Facts(
         ingested.fingerprint,

@@ -16,7 +16,7 @@ from typing import Any
 
 import loader
 
-_STEP = 0.15  # seconds, a training step: an epoch must last long enough for a fault
+_STEP = 0.6  # seconds, a training step: an epoch must last long enough for a fault
 
 
 def main(split: str, hosts: str, port: str, log: str) -> None:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.drills.proxy import Trouble
-from tests.support.drills.works import DATA
 from tests.support.drills.world import World, end_group
 from tests.support.waiting import until
 
@@ -112,13 +111,12 @@ def _full_output(world: World, numbers: random.Random, process: Process) -> Call
 def _corrupted(world: World, numbers: random.Random, process: Process) -> None:
     """A bit flips in each picture that the first node has on its disk."""
     with world.server.session() as cql:
-        cql.execute(f"ALTER TABLE {DATA} WITH memtable_flush_period_in_ms = 1000 AND read_repair = 'NONE'")
-    keyspace, _, table = DATA.partition(".")
-    folder = Path(world.server.nodes[0].folder, "data", keyspace)
+        cql.execute(f"ALTER TABLE {world.keyspace}.data WITH memtable_flush_period_in_ms = 1000")
+    folder = Path(world.server.nodes[0].folder, "data", world.keyspace)
     # A part of the rows may be in another file.
-    until(lambda: [*folder.glob(f"{table}-*/*-Data.db")], "a flushed table", seconds=60)
+    until(lambda: [*folder.glob("data-*/*-Data.db")], "a flushed table", seconds=60)
     world.server.nodes[0].stop()
-    for file in folder.glob(f"{table}-*/*-Data.db"):
+    for file in folder.glob("data-*/*-Data.db"):
         data = bytearray(file.read_bytes())
         at = data.find(b"\x89PNG")
         while at >= 0:

@@ -17,10 +17,6 @@ from formats.stores.s3 import S3Access
 from formats.stores.storage import Storage
 from tests.support.drills.world import World
 
-KEYSPACE = "drills"
-DATA, METADATA = f"{KEYSPACE}.data", f"{KEYSPACE}.metadata"
-_TABLES = ("-d", DATA, "-m", METADATA)
-
 
 @dataclass(frozen=True)
 class Work:
@@ -37,10 +33,13 @@ class Work:
 def wrong_tables(world: World) -> list[str]:
     """What is wrong with the tables: each image of the source once, with its bytes and its class, and nothing else."""
     wrong = []
-    names = [row[0] for row in world.rows(f"SELECT name FROM {KEYSPACE}.classes")]
+    names = [row[0] for row in world.rows(f"SELECT name FROM {world.keyspace}.classes")]
     numbers = {name: number for number, name in enumerate(sorted(map(str, names)))}
-    metadata = {row[0]: row[1:] for row in world.rows(f"SELECT id, path, label, or_label FROM {METADATA}")}
-    data = {row[0]: row[1:] for row in world.rows(f"SELECT id, data, label FROM {DATA}")}
+    metadata = {
+        row[0]: row[1:] for row in world.rows(f"SELECT id, path, label, or_label FROM {world.keyspace}.metadata")
+    }
+    rows = world.rows(f"SELECT id, data, label FROM {world.keyspace}.data")
+    data = {row[0]: row[1:] for row in rows if row[1] is not None}  # a deleted image leaves a row without bytes
     if metadata.keys() != data.keys():
         wrong.append(f"{len(metadata.keys() ^ data.keys())} ids in one table only")
     found = Counter(row[0] for row in metadata.values())
@@ -59,7 +58,7 @@ def wrong_tables(world: World) -> list[str]:
 
 def ids_of(world: World) -> dict[UUID, str]:
     """The path of each image by id."""
-    return {row[0]: str(row[1]) for row in world.rows(f"SELECT id, path FROM {METADATA}")}  # type: ignore[misc]
+    return {row[0]: str(row[1]) for row in world.rows(f"SELECT id, path FROM {world.keyspace}.metadata")}  # type: ignore[misc]
 
 
 def _wrong_split(world: World) -> list[str]:
@@ -98,9 +97,7 @@ def _wrong_shards(world: World) -> list[str]:
 
 
 def _wrong_features(world: World) -> list[str]:
-    (name,) = world.rows("SELECT table_name FROM system_schema.tables WHERE keyspace_name = 'drills' "
-                         "AND table_name = 'metadata_sharpness_v2'")  # fmt: skip
-    rows = world.rows(f"SELECT id, sequence, sharpness FROM {KEYSPACE}.{name[0]}")
+    rows = world.rows(f"SELECT id, sequence, sharpness FROM {world.keyspace}.metadata_sharpness_v2")
     newest: dict[bytes, tuple[int, float]] = {}
     for one, sequence, value in rows:
         newest[one.bytes] = max(newest.get(one.bytes, (-1, 0.0)), (sequence, value))  # type: ignore[attr-defined,assignment]
@@ -116,7 +113,7 @@ def _wrong_deletion(world: World) -> list[str]:
     before, world.images = world.images, kept
     wrong = wrong_tables(world)
     world.images = before
-    records = world.rows(f"SELECT id FROM {KEYSPACE}.metadata_history")
+    records = world.rows(f"SELECT id FROM {world.keyspace}.metadata_history")
     wrong += [f"{len(records)} records of {len(gone)} deleted images"] * (len({row[0] for row in records}) < len(gone))
     return wrong
 
@@ -143,40 +140,52 @@ def _wrong_epoch(world: World) -> list[str]:
 
 
 def _split(world: World, again: bool) -> list[str]:
-    return ["split", *_TABLES, "-r", "8,2", "--seed", "3", "-o", str(world.folder / "split"), "--overwrite"]
+    return ["split", *world.tables, "-r", "8,2", "--seed", "3", "-o", str(world.folder / "split"), "--overwrite"]
 
 
-INGEST = Work(
-    "ingest", lambda world, again: ["ingest", str(world.tree), *_TABLES, "--replication", "3"], wrong_tables
-)  # fmt: skip
-FROM_S3 = Work(
-    "ingest from S3", lambda world, again: ["ingest", "s3://drills/tree", *_TABLES, "--replication", "3"], wrong_tables
-)  # fmt: skip
+def _ingest(world: World, source: str) -> list[str]:
+    return ["ingest", source, *world.tables, "--dataset", "drills", "--replication", "3"]
+
+
+def _shard(world: World, again: bool) -> list[str]:
+    out = ["--out", "s3://drills/shards", "--maxsize", "1MB"]
+    return ["shard", *world.tables, *out, "--resume" if again else "--overwrite"]
+
+
+def _delete(world: World, again: bool) -> list[str]:
+    chosen = ["--ids", str(world.folder / "ids.csv"), "--count", "10"]
+    return ["delete", *world.tables, *chosen, "--reason", "a drill"]
+
+
+def _verify(world: World, again: bool) -> list[str]:
+    return ["verify", *world.tables, str(world.tree), "--dataset", "drills"]
+
+
+INGEST = Work("ingest", lambda world, again: _ingest(world, str(world.tree)), wrong_tables)
+FROM_S3 = Work("ingest from S3", lambda world, again: _ingest(world, "s3://drills/tree"), wrong_tables)
 SPLIT = Work("split", _split, _wrong_split)
-SHARD = Work(
-    "shard to S3",
-    lambda world, again: [
-        "shard", *_TABLES, "--out", "s3://drills/shards", "--maxsize", "1MB", "--resume" if again else "--overwrite"
-    ],
-    _wrong_shards,
-)  # fmt: skip
-FEATURIZE = Work("featurize", lambda world, again: ["featurize", *_TABLES, "--features", "sharpness"], _wrong_features)
-DELETE = Work(
-    "delete",
-    lambda world, again: [
-        "delete", *_TABLES, "--ids", str(world.folder / "ids.csv"), "--reason", "a drill", "--count", "10"
-    ],
-    _wrong_deletion,
-)  # fmt: skip
-VERIFY = Work("verify", lambda world, again: ["verify", *_TABLES, str(world.tree)], wrong_tables)
-REPAIR = Work("verify --repair", lambda world, again: ["verify", *_TABLES, str(world.tree), "--repair"], wrong_tables)
+SHARD = Work("shard to S3", _shard, _wrong_shards)
+FEATURIZE = Work(
+    "featurize", lambda world, again: ["featurize", *world.tables, "--features", "sharpness"], _wrong_features
+)
+DELETE = Work("delete", _delete, _wrong_deletion)
+VERIFY = Work("verify", _verify, wrong_tables)
+REPAIR = Work("verify --repair", lambda world, again: [*_verify(world, again), "--repair"], wrong_tables)
 EPOCH = Work("epoch", _epoch, _wrong_epoch, is_job=False)
 
 
 def fresh(world: World) -> None:
-    """Remove all tables, so that an ingest begins anew."""
-    with world.server.session() as cql:
-        cql.execute(f"DROP KEYSPACE IF EXISTS {KEYSPACE}", timeout=120)
+    """Let an ingest begin anew, in another keyspace: a node that was down may take a keyspace that was dropped and
+    created again for the old one.
+    """
+    world.number += 1
+    world.features.clear()
+
+
+def has_split(world: World) -> bool:
+    """Whether the split is one of the newest ingest."""
+    manifest = world.folder / "split" / "_manifest.json"
+    return manifest.is_file() and json.loads(manifest.read_text())["data_table"] == f"{world.keyspace}.data"
 
 
 def choose_images(world: World) -> None:

@@ -39,8 +39,19 @@ class World:
     tree: Path
     images: dict[str, tuple[str, int]]
     conf: dict[str, str] = field(default_factory=dict)  # further properties of the jobs of a drill
+    number: int = 0  # of the ingest
     place: tuple[str, int] | None = None  # where epochs read, if not from the nodes
     features: dict[bytes, float] = field(default_factory=dict)  # the values of an undisturbed run
+
+    @property
+    def keyspace(self) -> str:
+        """The keyspace of the newest ingest."""
+        return f"drill{self.number}"
+
+    @property
+    def tables(self) -> list[str]:
+        """The options of jobs that name its tables."""
+        return ["-d", f"{self.keyspace}.data", "-m", f"{self.keyspace}.metadata"]
 
     def submit(self, name: str, *options: str) -> "subprocess.Popen[str]":
         """Start a job on the Spark cluster, as users do; a process group of its own."""
