@@ -10,11 +10,10 @@ from schemas.tables import add_columns, defined_columns, lacking
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigrationPlan:
-    """The options of one migration.
-
-    It is of ``metadata_table``, or of all tables in ``keyspace`` that ingests created. ``data_table`` and ``dataset``
-    are for a metadata table without a record; the dataset is its keyspace by default. ``checksums`` reads the images
-    that have none. ``dry_run`` changes nothing. Raises ValueError for options that contradict each other.
+    """The options of one migration: of ``metadata_table``, or of all tables in ``keyspace`` that ingests created.
+    ``data_table`` and ``dataset`` are for a metadata table without a record; the dataset is its keyspace by default.
+    ``checksums`` reads the images that have none. ``dry_run`` changes nothing. Raises ValueError for options that
+    contradict each other.
     """
 
     metadata_table: TableName | None = None
