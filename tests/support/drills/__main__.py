@@ -23,11 +23,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=0, help="of the times and targets of faults (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=1, help="how often all drills run (default: %(default)s)")
-    parser.add_argument("--only", default="", help="drills whose name has this text")
+    parser.add_argument("--only", action="append", help="drills whose name has this text; repeatable")
     parser.add_argument("--images", type=int, default=240, help="of the source (default: %(default)s)")
     parser.add_argument("--table", type=Path, metavar="FILE", help="write the table between its marks in this file")
     options = parser.parse_args()
-    chosen = [drill for drill in DRILLS if options.only in drill.name]
+    texts = options.only or [""]
+    chosen = [drill for drill in DRILLS if any(text in drill.name for text in texts)]
     outcomes: list[Outcome] = []
     with (
         tempfile.TemporaryDirectory(prefix="imagestrata-drills-") as folder,

@@ -45,13 +45,15 @@ class Outcome:
 
     drill: Drill
     ended: str = ""
+    reason: str = ""  # of the first failure
     wrong: list[str] = field(default_factory=list)
     was_running: bool = True
 
     def __str__(self) -> str:
         found = f"WRONG: {'; '.join(self.wrong[:5])}" if self.wrong else "nothing lost, doubled or wrong"
         late = "" if self.was_running else " (the fault came after its end)"
-        return f"{self.drill.name}: {self.ended}{late}; {found}"
+        why = f" ({self.reason})" if self.reason else ""
+        return f"{self.drill.name}: {self.ended}{why}{late}; {found}"
 
 
 def run(world: World, drill: Drill, numbers: random.Random) -> Outcome:
@@ -120,7 +122,9 @@ def _disturb(world: World, drill: Drill, numbers: random.Random, outcome: Outcom
         _undisturbed(world, works.REPAIR)
     code, again = ended(_start(world, work, again=True), seconds=_MOST_SECONDS)
     assert code == 0, f"failed again: {again[-1500:]}"
-    outcome.ended = f"failed ({_reason(said)}), then ended well"
+    is_killed = drill.fault in (faults.DRIVER, faults.RANK)
+    outcome.reason = "" if is_killed else _reason(said)
+    outcome.ended = "killed; ended well when it ran again" if is_killed else "an error; ended well when it ran again"
 
 
 def _start(world: World, work: Work, *, again: bool) -> Process:
@@ -133,7 +137,7 @@ def _start(world: World, work: Work, *, again: bool) -> Process:
 def _reason(said: str) -> str:
     """The last line of a failed program, in short."""
     lines = [line for line in said.strip().splitlines() if line.strip()]
-    return (lines[-1][:160] if lines else "killed").replace("|", "/")
+    return lines[-1][:300] if lines else ""
 
 
 def _prepare(world: World, work: Work) -> None:
