@@ -1,4 +1,7 @@
-"""The faults of the drills. Each is struck while something runs, and ends after a while, before or after that."""
+"""The faults of the drills. Each is struck while something runs, and ends after a while, before or after that.
+
+What a fault starts again is not tied to the thread that starts it, with which it would be killed.
+"""
 
 import os
 import random
@@ -31,13 +34,13 @@ class Fault:
 
 def _node(world: World, numbers: random.Random, process: Process) -> Callable[[], None]:
     world.server.kill(numbers.randrange(2))  # the third one has a small disk
-    return lambda: void(world.server.start(tied=True))
+    return lambda: void(world.server.start())
 
 
 def _all_nodes(world: World, numbers: random.Random, process: Process) -> Callable[[], None]:
     for number in range(3):
         world.server.kill(number)
-    return lambda: void(world.server.start(tied=True))
+    return lambda: void(world.server.start())
 
 
 def _hang(world: World, numbers: random.Random, process: Process) -> Callable[[], None]:
@@ -50,7 +53,7 @@ def _hang(world: World, numbers: random.Random, process: Process) -> Callable[[]
 def _rolling(world: World, numbers: random.Random, process: Process) -> None:
     for node in world.server.nodes:
         node.stop()
-        world.server.start(tied=True)
+        world.server.start()
 
 
 def _executor(world: World, numbers: random.Random, process: Process) -> None:
@@ -62,7 +65,7 @@ def _executor(world: World, numbers: random.Random, process: Process) -> None:
 def _worker(world: World, numbers: random.Random, process: Process) -> Callable[[], None]:
     name = numbers.choice(world.spark.names[1:])
     world.spark.kill(name)
-    return lambda: world.spark.start_process(name, tied=True)
+    return lambda: world.spark.start_process(name)
 
 
 def _driver(world: World, numbers: random.Random, process: Process) -> None:
@@ -72,7 +75,7 @@ def _driver(world: World, numbers: random.Random, process: Process) -> None:
 def _s3(world: World, numbers: random.Random, process: Process) -> Callable[[], None]:
     assert world.s3.pid is not None
     os.kill(world.s3.pid, signal.SIGKILL)
-    return lambda: void(world.s3.start(tied=True))
+    return lambda: void(world.s3.start())
 
 
 def _full_node(world: World, numbers: random.Random, process: Process) -> Callable[[], None]:
@@ -88,7 +91,7 @@ def _full_node(world: World, numbers: random.Random, process: Process) -> Callab
     def end() -> None:
         filler.unlink()
         world.server.kill(2)
-        world.server.start(tied=True)
+        world.server.start()
 
     return end
 
@@ -123,7 +126,7 @@ def _corrupted(world: World, numbers: random.Random, process: Process) -> None:
             data[at + 60] ^= 1
             at = data.find(b"\x89PNG", at + 1)
         file.write_bytes(data)
-    world.server.start(tied=True)
+    world.server.start()
 
 
 def _connections(trouble: Trouble) -> Strike:
