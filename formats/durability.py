@@ -56,15 +56,15 @@ def sync_folders(*paths: str) -> None:
 
 
 @contextmanager
-def whole_file(path: str | os.PathLike[str], *, durable: bool = False) -> Iterator[IO[bytes]]:
+def whole_file(path: str | os.PathLike[str], *, durable: bool = False, private: bool = False) -> Iterator[IO[bytes]]:
     """Write a local file that appears complete, under its name, when the block ends; with ``durable`` it then survives
-    a power cut. Parent folders are created. Raises OSError.
+    a power cut. Only its owner can read a ``private`` one. Parent folders are created. Raises OSError.
     """
     folder, last = os.path.split(os.path.abspath(path))
     os.makedirs(folder, exist_ok=True)
     aside = f"{folder}/.{last}.{secrets.token_hex(8)}"  # unique to this attempt, even among hosts
     try:
-        with open(aside, "wb") as file:
+        with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o666), "wb") as file:
             yield file
             if durable:
                 file.flush()

@@ -95,10 +95,7 @@ class LocalNode:
     @property
     def properties(self) -> dict[str, str]:
         """The properties of Spark with the access of jobs; none if it requires none. Raises `FormatsError`."""
-        if self.access is None:
-            return {}
-        pairs = (line.partition(" ") for line in _text(Path(self.access, JOBS)).splitlines())
-        return {name: value for name, _, value in pairs}
+        return {} if self.access is None else properties_in(Path(self.access, JOBS))
 
     def __str__(self) -> str:
         return f"{','.join(self.hosts)} port {self.port}"
@@ -114,6 +111,12 @@ class LocalNode:
 def variables_in(path: Path) -> dict[str, str]:
     """The variables in a file of lines ``NAME=VALUE`` for a shell. Raises `FormatsError`."""
     pairs = (shlex.split(line)[0].partition("=") for line in _text(path).splitlines())
+    return {name: value for name, _, value in pairs}
+
+
+def properties_in(path: Path) -> dict[str, str]:
+    """The properties in a file of lines ``NAME VALUE`` for Spark. Raises `FormatsError`."""
+    pairs = (line.partition(" ") for line in _text(path).splitlines())
     return {name: value for name, _, value in pairs}
 
 

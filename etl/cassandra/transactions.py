@@ -22,5 +22,5 @@ class TransactionRetries:
         if not self._attempts.again():
             raise UnreachableError(
                 f"{self._wanted} Found: no transaction was applied in {_RETRIES.seconds:.0f} s, because other runs "
-                "were faster or the server was too busy. Run again later."
+                "were faster, or nodes were down or too busy. Run again later."
             )

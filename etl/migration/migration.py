@@ -170,7 +170,7 @@ def _definitions(control: Control, records: Sequence[TableRecord], *, columns: C
 def _examine(
     spark: SparkSession, control: Control, record: TableRecord, *, is_recorded: bool, plan: MigrationPlan
 ) -> Pair:
-    """Find what a pair lacks. Reads its metadata with Spark; writes nothing."""
+    """Find what is missing in a pair of tables. Reads its metadata with Spark; writes nothing."""
     name = record.metadata_table
     if not is_recorded:
         record = examined(spark, control, wanted=record, columns=plan.columns)
@@ -249,7 +249,9 @@ def _after_drops(control: Control, name: TableName) -> int:
 
 
 def _carry_out(spark: SparkSession, control: Control, pair: Pair, *, plan: MigrationPlan) -> list[str]:
-    """Add what a pair lacks, and return what is left. Raises `TableError` if rows lack something afterwards."""
+    """Add what is missing in a pair of tables, and return what it leaves out. Raises `TableError` if rows lack
+    ``since`` after that.
+    """
     columns, record = plan.columns, pair.record
     taken = list(pair.open_runs)
     if not pair.has_runs:

@@ -70,7 +70,7 @@ def run(spark: SparkSession, *, plan: ShardPlan) -> ShardReport:
             return ShardReport.of(before, out=output.address, rejected_by_reason={}, remarks=[], is_new=False,
                                   seconds=time.monotonic() - started)  # fmt: skip
         _check_tables(spark, images, rows=len(measured))
-        made = _made(images, images.bare, plan=plan, rows=len(measured), stack=stack)
+        made = _made(images, plan=plan, rows=len(measured), stack=stack)
         if made is not None:
             measured = fetched(made.select("order", "size"))
         samples = images.bare if made is None else made
@@ -126,9 +126,9 @@ def _check_tables(spark: SparkSession, images: Images, *, rows: int) -> None:
         )
 
 
-def _made(images: Images, bare: DataFrame, *, plan: ShardPlan, rows: int, stack: ExitStack) -> DataFrame | None:
+def _made(images: Images, *, plan: ShardPlan, rows: int, stack: ExitStack) -> DataFrame | None:
     """Samples with their files, persisted on disk, if images must be converted or cannot be read in shard order."""
-    in_turn = images.access != "random"
+    bare, in_turn = images.bare, images.access != "random"
     from_table = images.pictures is not None and images.label_type in ("blob", "multi")  # whose sizes are unknown
     if not (plan.changes_pictures or images.has_data or in_turn or from_table):
         return None

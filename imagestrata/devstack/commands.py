@@ -18,7 +18,7 @@ from pathlib import Path
 
 from formats import sizes
 from formats.command_line import Parser, command, own_port, size
-from formats.local_node import PLACE
+from formats.local_node import JOBS, PLACE
 from imagestrata.devstack import chromium
 from imagestrata.devstack.servers import s3
 from imagestrata.devstack.servers.cassandra import DEFAULT_PASSWORD, DEFAULT_USER, MAX_NODES, Cassandra
@@ -30,7 +30,6 @@ PORT = 9042
 S3_DATA = DATA.with_name("s3")
 S3_PORT = 7070
 SPARK = "spark"  # the folder of the Spark cluster, in that of Cassandra
-HOST, PORT_OF_CASSANDRA = "spark.cassandra.connection.host", "spark.cassandra.connection.port"
 
 _MIB = 1 << 20
 _LEAST_HEAP_MIB = 256
@@ -159,6 +158,7 @@ def up(args: argparse.Namespace) -> int:
         print(
             f"Jobs find it with --conf spark.cassandra.connection.host={','.join(server.hosts)} "
             f"--conf spark.cassandra.connection.port={server.port}"
+            + (f" and the lines of {server.access / JOBS} in a properties file" if server.access else "")
         )
     if args.spark is not None:
         _up_spark(args.data / SPARK, args.spark, server)
@@ -168,8 +168,7 @@ def up(args: argparse.Namespace) -> int:
 def _up_spark(folder: Path, workers: int, server: Cassandra) -> None:
     """Start the Spark cluster and print how jobs use it."""
     cluster, started = Spark(folder, workers=workers), time.monotonic()
-    settings = {HOST: ",".join(server.hosts), PORT_OF_CASSANDRA: str(server.port)}
-    fresh = cluster.start(settings=settings)
+    fresh = cluster.start(settings=server.spark_properties)
     word = f"started in {time.monotonic() - started:.1f} s" if fresh else "is already running"
     print(f"Spark {word}: {_processes(cluster)}  {cluster.page}  logs in {cluster.folder}")
     place = os.path.relpath(cluster.submit_conf)

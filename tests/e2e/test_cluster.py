@@ -65,9 +65,8 @@ def values_of(cluster: World, keyspace: str) -> list[tuple[object, ...]]:
 
 def test_all_jobs_give_the_same_on_a_cluster_as_in_one_process(cluster: World, bare_python: Path) -> None:
     there = facts_of(cluster, "there", "--properties-file", str(cluster.spark.submit_conf), python=bare_python)
-    where = [f"spark.cassandra.connection.host={','.join(cluster.server.hosts)}"]
-    where.append(f"spark.cassandra.connection.port={cluster.server.port}")
-    here = facts_of(cluster, "here", "--master", "local[2]", *(word for one in where for word in ("--conf", one)))
+    where = [word for name, value in cluster.server.spark_properties.items() for word in ("--conf", f"{name}={value}")]
+    here = facts_of(cluster, "here", "--master", "local[2]", *where)
     assert there == here
     assert values_of(cluster, "there") == values_of(cluster, "here")
 

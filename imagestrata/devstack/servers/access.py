@@ -10,7 +10,6 @@
 files are readable by their owner only. They are made once; the folder appears when it is complete.
 """
 
-import os
 import secrets
 import shlex
 import shutil
@@ -19,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from formats.durability import whole_file
 from formats.local_node import JOBS, ROLES, variables_in
 from imagestrata.devstack import SetupError
 
@@ -151,5 +151,5 @@ def _pkcs8(key: bytes) -> bytes:
 
 
 def _write(path: Path, data: bytes) -> None:
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+    with whole_file(path, private=True) as file:
         file.write(data)

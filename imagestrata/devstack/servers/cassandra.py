@@ -109,6 +109,15 @@ class Cassandra:
         return self.folder / "access" if self._secure else None
 
     @property
+    def spark_properties(self) -> dict[str, str]:
+        """The properties of jobs that use it, with passwords if it is secure. Raises `NodeError` before the first
+        start.
+        """
+        where = {"host": ",".join(self.hosts), "port": str(self.port)}
+        found = {f"spark.cassandra.connection.{name}": value for name, value in where.items()}
+        return found if self.access is None else found | local_node.properties_in(self.access / local_node.JOBS)
+
+    @property
     def runtime(self) -> java.Java | None:
         """The Java that the first node runs on, or None."""
         return self.nodes[0].runtime if self.nodes else None

@@ -21,6 +21,7 @@ from typing import Self
 
 import urllib3
 
+from formats.durability import whole_file
 from imagestrata.devstack import NodeError, PortError, golang
 from imagestrata.devstack.servers import ports, processes
 from imagestrata.devstack.steps import locked
@@ -158,11 +159,8 @@ class S3:
         secret_key = old.secret_key if old else secrets.token_urlsafe(30)
         port = self._asked_port or (old.port if old else ports.free([HOST], 1)[0])
         self._settings = Settings(port, access_key, secret_key)
-        new = self.folder / ".settings.json.new"
-        new.unlink(missing_ok=True)
-        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-            file.write(json.dumps(self._settings.__dict__) + "\n")
-        new.replace(self.folder / "settings.json")
+        with whole_file(self.folder / "settings.json", private=True) as file:
+            file.write(f"{json.dumps(self._settings.__dict__)}\n".encode())
 
     def _launch(self, program: Path, *, tied: bool) -> None:
         """Start the process, and wait until it answers."""

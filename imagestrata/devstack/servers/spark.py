@@ -1,12 +1,11 @@
-"""A Spark cluster on 127.0.0.1: a standalone master and some workers, each a process of its own.
+"""A Spark cluster on 127.0.0.1: a standalone master and some workers, each a separate process.
 
-`Spark(folder, workers=2)` describes it. Jobs get the
-properties file `submit.conf`: `spark-submit --properties-file FOLDER/submit.conf jobs/ingest.py`. It has the lines of
-the environment's spark-defaults.conf, the address of the master, the code for executors, and a secret without which the
-cluster accepts no program.
+`Spark(folder, workers=2)` describes it. Submit jobs with its properties file, which has the lines of the environment's
+spark-defaults.conf, the address of the master, the code for executors, and a secret without which the cluster accepts
+no program: `spark-submit --properties-file FOLDER/submit.conf jobs/ingest.py`.
 
-    FOLDER/settings.json  submit.conf  deps.zip
-           secret.conf (readable only by its owner)
+    FOLDER/settings.json  deps.zip
+           submit.conf  secret.conf (readable only by their owner)
            master/pid  master/log  worker1/pid  worker1/log  worker1/work (executors)
 """
 
@@ -167,7 +166,8 @@ class Spark:
                 file.write(json.dumps(self._settings.__dict__).encode())
         if not (self.folder / _SECRET).is_file():
             secret = f"spark.authenticate true\nspark.authenticate.secret {secrets.token_urlsafe(24)}\n"
-            _write_own(self.folder / _SECRET, secret)
+            with whole_file(self.folder / _SECRET, private=True) as file:
+                file.write(secret.encode())
         for name in self.names:
             if self.pid(name) is None:
                 self.start_process(name, tied=tied)
@@ -220,7 +220,8 @@ class Spark:
         ours = {"spark.master": self.master, "spark.submit.pyFiles": str(self.folder / "deps.zip"), **settings}
         kept = [line for line in defaults.read_text(encoding="utf-8").splitlines() if line.split(" ")[0] not in ours]
         lines = [*kept, *(f"{name} {value}" for name, value in ours.items())]
-        _write_own(self.submit_conf, "\n".join([*lines, (self.folder / _SECRET).read_text(encoding="ascii")]))
+        with whole_file(self.submit_conf, private=True) as file:
+            file.write("\n".join([*lines, (self.folder / _SECRET).read_text(encoding="ascii")]).encode())
 
 
 def _read(folder: Path) -> Settings | None:
@@ -247,12 +248,3 @@ def _complaint(log: Path) -> str:
     if errors and "in use" in errors[0]:
         raise PortError(f"wanted a free port for Spark. Found: {errors[0]}")
     return errors[0] if errors else "no error in its log"
-
-
-def _write_own(path: Path, text: str) -> None:
-    """Write a file that only its owner can read, whole or not at all."""
-    new = path.with_name(f".new-{path.name}")
-    new.unlink(missing_ok=True)
-    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-        file.write(text)
-    new.replace(path)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from tests.support.drills import faults, works
-from tests.support.drills.faults import Fault, Process, pause
+from tests.support.drills.faults import Fault, NotPossibleError, Process, pause
 from tests.support.drills.works import Work
 from tests.support.drills.world import World, ended, environment_of
 
@@ -67,7 +67,7 @@ def run(world: World, drill: Drill, numbers: random.Random) -> Outcome:
         if drill.fault is CLOCK:
             _jump(world)
         _disturb(world, drill, numbers, outcome)
-    except NotImplementedError as error:
+    except NotPossibleError as error:
         outcome.ended = f"not run: {error}"
         return outcome
     except AssertionError as error:

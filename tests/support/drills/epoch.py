@@ -20,7 +20,7 @@ _STEP = 0.6  # seconds, a training step: an epoch must last long enough for a fa
 
 
 def main(split: str, hosts: str, port: str, log: str) -> None:
-    """Read what is left of the epoch of both ranks."""
+    """Read the rest of the epoch on both ranks."""
     lines = Path(log)
     store = lines.with_suffix(".state")
     found: dict[str, Any] = json.loads(store.read_text()) if store.is_file() else {"rank": 0, "state": None, "bytes": 0}

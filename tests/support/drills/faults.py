@@ -22,6 +22,10 @@ Process = subprocess.Popen[str]
 Strike = Callable[[World, random.Random, Process], Callable[[], None] | None]
 
 
+class NotPossibleError(Exception):
+    """This machine or this user cannot have the fault."""
+
+
 @dataclass(frozen=True)
 class Fault:
     """``strike`` begins it, while something runs or before that, and returns what ends it, after ``seconds``."""
@@ -82,7 +86,7 @@ def _full_node(world: World, numbers: random.Random, process: Process) -> Callab
     """The disk of the third node is full; it is started again once there is room."""
     folder = world.server.nodes[2].folder
     if not os.path.ismount(folder):
-        raise NotImplementedError("this user may not mount a small disk")
+        raise NotPossibleError("this user may not mount a small disk")
     filler = folder / "filler"
     with suppress(OSError), open(filler, "wb", buffering=0) as file:
         while file.write(bytes(1 << 20)):
@@ -102,7 +106,7 @@ def _full_output(world: World, numbers: random.Random, process: Process) -> Call
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=20k", "tmpfs", out], check=False).returncode:
-        raise NotImplementedError("this user may not mount a small disk")
+        raise NotPossibleError("this user may not mount a small disk")
 
     def end() -> None:
         subprocess.run(["umount", "-l", out], check=True)

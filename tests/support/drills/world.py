@@ -54,7 +54,7 @@ class World:
         return ["-d", f"{self.keyspace}.data", "-m", f"{self.keyspace}.metadata"]
 
     def submit(self, name: str, *options: str) -> "subprocess.Popen[str]":
-        """Start a job on the Spark cluster, as users do; a process group of its own."""
+        """Start a job on the Spark cluster as users do, in its own process group."""
         conf = [text for one, value in self.conf.items() for text in ("--conf", f"{one}={value}")]
         program = str(Path(sys.executable).with_name("spark-submit"))
         command = [program, "--properties-file", str(self.spark.submit_conf), *conf, str(ROOT / "jobs" / f"{name}.py")]
@@ -93,8 +93,7 @@ class World:
 def settings_of(server: Cassandra) -> dict[str, str]:
     """The properties of jobs that name a Cassandra."""
     return {
-        "spark.cassandra.connection.host": ",".join(server.hosts),
-        "spark.cassandra.connection.port": str(server.port),
+        **server.spark_properties,
         "spark.executor.memory": "768m",
         "spark.executor.cores": "1",
         "spark.sql.shuffle.partitions": "4",
