@@ -67,6 +67,7 @@ class AcsyllaClient:
             heartbeat_interval_sec=_HEARTBEAT_SECONDS,
             idle_timeout_sec=_SILENT_SECONDS,
             queue_size_io=_QUEUE,
+            use_schema=False,  # tables are not looked up; tokens of replicas are known without it
             consistency=getattr(self._acsylla.Consistency, self._target.consistency),
             logging_callback=_pass_on,
             application_name="imagestrata.loader",

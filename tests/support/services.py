@@ -34,7 +34,11 @@ def cassandra(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cassandra]:
     """A Cassandra of one node on free ports: `cassandra.hosts`, `cassandra.port`."""
     # Tests create tables by the hundred. A node that is never restarted need not write the schema to files each time.
     options = ["-Dcassandra.test.flush_local_schema_changes=false"]
-    with shared(Cassandra(_folder_of_the_run(tmp_path_factory) / "cassandra", options=options)) as server:
+    folder = _folder_of_the_run(tmp_path_factory) / "cassandra"
+    # Nobody kills it, so no write must wait until it is on the disk. Spark sends a query for each token. A heap of
+    # 512 MB is full with 1,000 tables.
+    settings = {"commitlog_sync": "periodic", "commitlog_sync_period": "10s", "num_tokens": 1}
+    with shared(Cassandra(folder, heap_mb=1024, yaml=settings, options=options)) as server:
         yield server
 
 
@@ -67,6 +71,8 @@ def spark(cassandra: Cassandra) -> Iterator["SparkSession"]:
         # Expressions over a few rows run faster interpreted; submitted jobs compile theirs.
         .config("spark.sql.codegen.wholeStage", "false")
         .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+        # Spark would note the line of the program for each expression, by several calls into the JVM.
+        .config("spark.python.sql.dataFrameDebugging.enabled", "false")
         .getOrCreate()
     )
     # pyspark looks for these classes in hundreds of jars each time that an expression is built.

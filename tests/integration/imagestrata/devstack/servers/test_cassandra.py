@@ -38,21 +38,6 @@ def test_status_names_the_running_java_and_warns_when_it_is_old(
     assert re.match(r"warning: Java 17[.\d]* in /.* lacks all security updates since", capsys.readouterr().err)
 
 
-def test_settings_make_acknowledged_writes_durable(cassandra: Cassandra) -> None:
-    wanted = {
-        "commitlog_sync": "group",
-        "commitlog_sync_group_window": "15ms",
-        "disk_failure_policy": "stop",
-        "commit_failure_policy": "stop",
-        "auto_snapshot": "false",
-        "concurrent_writes": "256",
-    }
-    with cassandra.session() as cql:
-        found = {row.name: row.value for row in cql.execute("SELECT name, value FROM system_views.settings")}
-    assert {name: found.get(name) for name in wanted} == wanted
-    assert cassandra.log.stat().st_size > 0
-
-
 def test_a_mutation_of_sixteen_mebibytes_is_accepted(cassandra: Cassandra, keyspace: str) -> None:
     blob = os.urandom(16 * 2**20)
     with cassandra.session() as cql:

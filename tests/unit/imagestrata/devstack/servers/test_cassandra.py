@@ -1,5 +1,6 @@
 """The embedded Cassandra: what is refused before a node starts."""
 
+import json
 import os
 import socket
 from pathlib import Path
@@ -10,6 +11,7 @@ from imagestrata.devstack import DevstackError, NodeError, PortError
 from imagestrata.devstack.commands import main
 from imagestrata.devstack.servers import ports
 from imagestrata.devstack.servers.cassandra import Cassandra, check_room
+from imagestrata.devstack.servers.node import Node, Settings
 
 
 def test_bad_arguments_are_refused_before_anything_starts(tmp_path: Path) -> None:
@@ -19,6 +21,13 @@ def test_bad_arguments_are_refused_before_anything_starts(tmp_path: Path) -> Non
         assert refused.value.code == 2
     with pytest.raises(NodeError, match="1 to 3 nodes"):
         Cassandra(tmp_path, nodes=0)
+
+
+def test_acknowledged_writes_are_on_the_disk_by_default(tmp_path: Path) -> None:
+    alone = Settings(nodes=1, port=9042, storage_port=7000, auth=False)
+    found = json.loads(Node(tmp_path, 0, alone, 512, {}, ()).yaml())
+    assert (found["commitlog_sync"], found["commitlog_sync_group_window"]) == ("group", "15ms")
+    assert (found["disk_failure_policy"], found["commit_failure_policy"]) == ("stop", "stop")
 
 
 def test_a_full_disk_is_named_before_a_node_starts(tmp_path: Path) -> None:
