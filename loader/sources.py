@@ -9,15 +9,18 @@ from typing import Any, Unpack, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from formats import FormatsError
 from loader.batch import Batch
 from loader.cassandra.clients import readers_of
 from loader.cassandra.cluster import Cluster, ClusterOptions, cluster_of
-from loader.errors import OptionError
+from loader.errors import OptionError, SplitError
 from loader.folder.files import FileFetcher
 from loader.folder.folders import Folder
 from loader.options import check_bools, check_choice, check_int, check_names, check_share
 from loader.order.permutation import LastBatchPolicy
+from loader.order.sampling import ClassWeights, sampling_of
 from loader.order.schedule import Schedule
+from loader.order.strata import Classes, SamplingName
 from loader.prefetch.engine import Engine
 from loader.prefetch.fetch_thread import fetch_engine
 from loader.prefetch.fetcher import Fetcher
@@ -52,6 +55,10 @@ class CassandraSource(Source):
         world_size: The number of ranks.
         seed: The seed of the order.
         shuffle: Whether each epoch has a new order; otherwise all have the order of the split.
+        sampling: "shuffled"; "stratified" for the same share of each class in all global batches; or "balanced" for
+            as many places of each class in an epoch, and in each global batch, as of any other.
+        class_weights: The places of classes, by class number or name, in proportion; a class that is not named has
+            weight 1, and 0 leaves a class out. With ``sampling="balanced"``, which is then the default.
         last_batch_policy: How an epoch ends: "PARTIAL", "FILL" or "DROP".
         in_order: Whether batches keep the order, or take samples as they arrive.
         metadata: Columns of the metadata table, read with the images: one more read for each image.
@@ -79,6 +86,8 @@ class CassandraSource(Source):
         world_size: int | None = None,
         seed: int = 0,
         shuffle: bool = True,
+        sampling: SamplingName = "shuffled",
+        class_weights: ClassWeights | None = None,
         last_batch_policy: LastBatchPolicy = "PARTIAL",
         in_order: bool = True,
         metadata: Sequence[str] = (),
@@ -104,10 +113,11 @@ class CassandraSource(Source):
             split, readers_of(split, cluster, metadata=names), options, in_order=in_order, on_missing=on_missing,
             max_missing=max_missing, metadata=names, features=columns,
             checksums=split.checksums_fingerprint if cluster.on_changed == "raise" else None,
+            sampling=sampling, class_weights=class_weights,
         )  # fmt: skip
         remake = partial(
             _in_cluster, type(self), split, cluster, in_order=in_order, metadata=names, features=tuple(columns),
-            on_missing=on_missing, max_missing=max_missing,
+            on_missing=on_missing, max_missing=max_missing, sampling=sampling, class_weights=class_weights,
         )  # fmt: skip
         place = f"hosts={list(self.hosts)}, port={self.port}, "
         super().__init__(split, parts, options, has_detected_ranks=rank is None, remake=remake, where=place)
@@ -136,6 +146,10 @@ class FolderSource(Source):
         world_size: The number of ranks.
         seed: The seed of the order.
         shuffle: Whether each epoch has a new order; otherwise all have the order of the folder.
+        sampling: "shuffled"; "stratified" for the same share of each class in all global batches; or "balanced" for
+            as many places of each class in an epoch, and in each global batch, as of any other.
+        class_weights: The places of classes, by class number or name, in proportion; a class that is not named has
+            weight 1, and 0 leaves a class out. With ``sampling="balanced"``, which is then the default.
         last_batch_policy: How an epoch ends: "PARTIAL", "FILL" or "DROP".
         in_order: Whether batches keep the order, or take samples as they arrive.
         on_missing: "raise", or "skip" to leave out images that are missing.
@@ -159,6 +173,8 @@ class FolderSource(Source):
         world_size: int | None = None,
         seed: int = 0,
         shuffle: bool = True,
+        sampling: SamplingName = "shuffled",
+        class_weights: ClassWeights | None = None,
         last_batch_policy: LastBatchPolicy = "PARTIAL",
         in_order: bool = True,
         on_missing: OnMissing = "raise",
@@ -176,9 +192,12 @@ class FolderSource(Source):
         )  # fmt: skip
         parts = parts_by_id(
             folder, partial(FileFetcher, folder), options, in_order=in_order, on_missing=on_missing,
-            max_missing=max_missing,
+            max_missing=max_missing, sampling=sampling, class_weights=class_weights,
         )  # fmt: skip
-        remake = partial(type(self), folder, in_order=in_order, on_missing=on_missing, max_missing=max_missing)
+        remake = partial(
+            type(self), folder, in_order=in_order, on_missing=on_missing, max_missing=max_missing, sampling=sampling,
+            class_weights=class_weights,
+        )  # fmt: skip
         super().__init__(folder, parts, options, has_detected_ranks=rank is None, remake=remake)
 
 
@@ -274,6 +293,8 @@ def parts_by_id(
     metadata: tuple[str, ...] = (),
     features: Mapping[str, NDArray[Any]] | None = None,
     checksums: str | None = None,
+    sampling: SamplingName = "shuffled",
+    class_weights: ClassWeights | None = None,
     runtime: Runtime = SYSTEM,
 ) -> Parts:
     """The parts of a `Source` that reads images of a split by id, and compares them with the checksums of this
@@ -281,6 +302,10 @@ def parts_by_id(
     """
     check_bools(in_order=in_order)
     check_choice("on_missing", on_missing, get_args(OnMissing))
+    chosen = sampling_of(
+        split, sampling=sampling, class_weights=class_weights, shuffle=options.shuffle,
+        batch=max(1, options.batch_size * options.world_size),
+    )  # fmt: skip
     plan = Schedule(
         fingerprint=split.fingerprint,
         checksums=checksums,
@@ -291,6 +316,8 @@ def parts_by_id(
         rank=options.rank,
         world_size=options.world_size,
         last_batch_policy=options.last_batch_policy,
+        sampling=chosen,
+        classes=None if chosen is None else classes_of_split(split),
     )
     is_padded = options.last_batch_policy != "PARTIAL"
     engine = fetch_engine(
@@ -311,6 +338,17 @@ def parts_by_id(
         in_order=in_order,
         max_missing=check_share("max_missing", max_missing),
     )
+
+
+def classes_of_split(split: Split) -> Classes:
+    """The positions of a split with class numbers by class. Raises `SplitError` if the files of the split have changed,
+    or the cache cannot be written.
+    """
+    assert split.labels is not None
+    try:
+        return Classes(split.labels, *split.opened.by_class(split.index, cache=split.cache))
+    except FormatsError as error:
+        raise SplitError(str(error)) from error
 
 
 def parts_of_shards(

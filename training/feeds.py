@@ -60,10 +60,12 @@ def open_sources(options: TrainOptions, ranks: Ranks) -> Iterator[tuple[loader.S
     share: dict[str, Any] = {"batch_size": options.batch_size, "seed": options.seed}
     share |= {"rank": ranks.rank, "world_size": ranks.world_size}
     kind = KINDS[options.kind]
-    if options.kind != "shards":  # which are written without images that are missing
+    order: dict[str, Any] = {"last_batch_policy": "DROP"}
+    if options.kind != "shards":  # which are written without images that are missing, and are read in pieces
         share["on_missing"] = options.on_missing
+        order |= {"sampling": options.sampling, "class_weights": options.class_weights}
     with (
-        kind(options, "train")(**share, last_batch_policy="DROP") as train,
+        kind(options, "train")(**share, **order) as train,
         kind(options, "val")(**share, shuffle=False) as val,
     ):
         check_sides(train, val, options)

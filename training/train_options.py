@@ -1,7 +1,8 @@
 """The options of training/train.py."""
 
+import argparse
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
@@ -79,6 +80,8 @@ class TrainOptions:
     weight_decay: float = 1e-4
     label_smoothing: float = 0.0
     seed: int = 0
+    sampling: Literal["shuffled", "stratified", "balanced"] = "shuffled"
+    class_weights: Mapping[str, float] | None = None
     evaluate: bool = False
     device: str = "auto"
     workers: int = 4
@@ -147,6 +150,11 @@ class TrainOptions:
             raise ValueError("Wanted --on-missing with images that are read one by one. Found: shards.")
         if (any(shards) or self.data) and self.on_changed != "raise":
             raise ValueError("Wanted --on-changed with a split or row lists. Found: another source")
+        if any(shards) and (self.sampling != "shuffled" or self.class_weights):
+            raise ValueError(
+                "Wanted --sampling and --class-weight with images that are read one by one. Found: shards, which are "
+                "read in pieces. Pack shards of a balanced split instead."
+            )
         if self.class_level and not self.data:
             raise ValueError("Wanted --class-level with TRAIN_DIR VAL_DIR. Found: another source")
         for name in ("train_index", "val_index"):
@@ -168,7 +176,10 @@ def parse_args(argv: Sequence[str] | None = None) -> TrainOptions:
     parser.set_defaults(**{field.name: field.default for field in fields(TrainOptions)})
     args = vars(parser.parse_args(argv))
     try:
-        return TrainOptions(**{**args, "data": tuple(args["data"])})
+        weights = args["class_weights"] and dict(args["class_weights"])
+        if weights and len(weights) < len(args["class_weights"]):
+            raise ValueError("Wanted each class once in --class-weight. Found: a class twice")
+        return TrainOptions(**{**args, "data": tuple(args["data"]), "class_weights": weights})
     except ValueError as error:
         parser.error(str(error))
 
@@ -257,6 +268,20 @@ def _training(add: Callable[..., Any]) -> None:
     add("--weight-decay", "--wd", **_REAL, help="(default: %(default)s)")
     add("--label-smoothing", **_REAL, help="(default: %(default)s)")
     add("--seed", **_WHOLE, help="the seed of weights, order and crops (default: %(default)s)")
+    add(
+        "--sampling",
+        choices=("shuffled", "stratified", "balanced"),
+        help="stratified: each global batch has the same share of each class; balanced: as many places of each class "
+        "in an epoch and in each global batch as of any other (default: %(default)s)",
+    )
+    add(
+        "--class-weight",
+        dest="class_weights",
+        action="append",
+        type=_class_weight,
+        metavar="CLASS=X",
+        help="balanced, but with this weight for a class, by name or number, instead of 1; repeatable; 0 leaves it out",
+    )
     add("-e", "--evaluate", action="store_true", help="only validate, once; use it with --resume")
 
 
@@ -288,6 +313,13 @@ def _results(add: Callable[..., Any]) -> None:
         "machine, at the following ports for others",
     )
     add("--metrics-host", metavar="ADDRESS", help="address to serve them at (default: %(default)s)")
+
+
+def _class_weight(text: str) -> tuple[str, float]:
+    name, _, weight = text.rpartition("=")
+    if not name or not 0 <= _number(weight) < math.inf:
+        raise argparse.ArgumentTypeError(f"Wanted CLASS=X with a number X of 0 or more. Found: {text!r}")
+    return name, float(weight)
 
 
 def _number(text: str) -> float:

@@ -15,6 +15,7 @@ because a run that replaced it was killed, ``_manifest.json`` counts.
 """
 
 import os
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -36,6 +37,7 @@ from schemas.splits import ID_BYTES
 
 _IDS: Kinds = {"id": (np.uint8, (ID_BYTES,))}
 _ROWS: Kinds = {**_IDS, "label": (np.int32, ())}
+_PIECE_ROWS = 1 << 20  # 40 MB of positions and what is worked out for them
 _PLACED: Kinds = {**_ROWS, "position": (np.int64, ())}
 
 
@@ -59,6 +61,17 @@ class FolderRows:
             layout = {**layout, "ids": ((part.rows, ID_BYTES), np.uint8)}
         fill = partial(self._fill_checksums, part)
         return cached_arrays(cache, fingerprint=part.checksums, layout=layout, fill=fill)[checksums.COLUMN]
+
+    def by_class(self, part: SplitPart, *, cache: str | os.PathLike[str] | None) -> NDArray[Any]:
+        """The positions of one split in the order of their labels, then ascending, from the cache."""
+        labels = self.rows(part, cache=cache).numbers
+        layout: Layout = {"by_class": ((part.rows,), np.uint32 if part.rows < 1 << 32 else np.int64)}
+
+        def fill(arrays: Arrays) -> None:
+            if not put_by_class(labels, part.counts, arrays["by_class"]):
+                raise self._files(part).damaged("other numbers of images by class than its manifest has")
+
+        return cached_arrays(cache, fingerprint=f"{part.fingerprint}.by_class", layout=layout, fill=fill)["by_class"]
 
     def find(self, part: SplitPart, image_id: bytes) -> tuple[int | None, int | None] | None:
         """The label and position of an image in the files of one split."""
@@ -132,6 +145,29 @@ class FolderRows:
             )
 
         return ColumnFiles(self._storage, part.files, damaged)
+
+
+def put_by_class(labels: NDArray[np.int32], counts: Mapping[int, int], found: NDArray[Any]) -> bool:
+    """Put positions in the order of their labels, then ascending, with memory for one piece of them. Returns whether
+    these are the counts of the labels.
+    """
+    numbers = np.array(sorted(counts), dtype=np.int32)
+    ends = np.cumsum([counts[number] for number in numbers.tolist()])
+    nexts = ends - [counts[number] for number in numbers.tolist()]
+    if len(labels) != (ends[-1] if len(ends) else 0):
+        return False
+    for start in range(0, len(labels), _PIECE_ROWS):
+        some = labels[start : start + _PIECE_ROWS]
+        piece = np.minimum(np.searchsorted(numbers, some), len(numbers) - 1)
+        order = np.argsort(piece, kind="stable")
+        many = np.bincount(piece, minlength=len(numbers))
+        begins = np.cumsum(many) - many
+        places = np.repeat(nexts - begins, many) + np.arange(len(piece))
+        if (numbers[piece] != some).any() or (nexts + many > ends).any():
+            return False
+        found[places] = start + order
+        nexts += many
+    return True
 
 
 def _sort(order: SeededOrder, ids: NDArray[np.uint8], values: NDArray[Any]) -> None:

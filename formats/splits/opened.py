@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +44,10 @@ class Contents(Protocol):
         """The checksums of one split, as `OpenSplit.checksums`."""
         ...
 
+    def by_class(self, part: SplitPart, *, cache: str | os.PathLike[str] | None) -> NDArray[Any]:
+        """The positions of one split, in the order of their labels, then ascending."""
+        ...
+
     def find(self, part: SplitPart, image_id: bytes) -> tuple[int | None, int | None] | None:
         """The label and position of an image in one split, as `OpenSplit.find`."""
         ...
@@ -61,6 +65,10 @@ class HeldRows:
 
     def checksums(self, part: SplitPart, *, cache: str | os.PathLike[str] | None) -> None:
         """None: what these rows come from has no checksums."""
+
+    def by_class(self, part: SplitPart, *, cache: str | os.PathLike[str] | None) -> NDArray[Any]:
+        """The positions of one split, in the order of their labels, then ascending."""
+        return np.argsort(self.splits[part.index].numbers, kind="stable")
 
     def find(self, part: SplitPart, image_id: bytes) -> tuple[int | None, int | None] | None:
         """The label and position of an image in one split."""
@@ -104,6 +112,19 @@ class OpenSplit:
         known; None if the split has none. Cache and errors are those of `rows`.
         """
         return self.contents.checksums(self.part(index), cache=cache)
+
+    def by_class(
+        self, index: int, *, cache: str | os.PathLike[str] | None = None
+    ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[Any]]:
+        """The positions of one split by class: the class numbers that occur, ascending; where each begins among the
+        positions, int64, and the end of the last; and the positions, of one class after another, ascending in each.
+        Cache and errors are those of `rows`.
+        """
+        part = self.part(index)
+        numbers = sorted(part.counts)
+        starts = np.concatenate([[0], np.cumsum([part.counts[number] for number in numbers])])
+        positions = self.contents.by_class(part, cache=cache)
+        return np.array(numbers, dtype=np.int32), starts.astype(np.int64), positions
 
     def find(self, index: int, image_id: bytes) -> tuple[int | None, int | None] | None:
         """The label and position of an image, each None if it is not known; None if the image is not in the split. The

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from formats.permutation import Permutation
 from loader.errors import StateError
 from loader.order.permutation import Sharding, epoch_order
 from loader.order.plan import Plan, check_same
 from loader.order.state import Left, Share, State
+from loader.order.strata import Classes, Sampling, Strata, StratifiedOrder
 
 # Places of an order that are computed together: a call takes milliseconds for this many as for a few.
 _PLACES_AT_ONCE = 1 << 14
@@ -35,6 +37,8 @@ class Schedule(Plan):
     rows: int
     checksums: str | None = None  # the fingerprint of those that images are compared with
     loaded: State | None = None
+    sampling: Sampling | None = None  # None: each epoch has the images in a random order, or in that of the split
+    classes: Classes | None = None  # those of the split, for a sampling
 
     @cached_property
     def whole(self) -> Sharding:
@@ -43,7 +47,7 @@ class Schedule(Plan):
     def steps(self, epoch: int, /, *, offset: int = 0, every: int = 1) -> Iterator[Step]:
         begin = self._begin(epoch)
         left, sharding, first = begin.left, self._sharding(len(begin.left)), self.first_step(epoch)
-        order = epoch_order(self.rows, fingerprint=self.fingerprint, seed=self.seed, epoch=epoch, shuffle=self.shuffle)
+        order = self.order(epoch)
         at_once = max(1, _PLACES_AT_ONCE // self.batch_size)
         wanted = range(offset, sharding.steps, every)
         for start in range(0, len(wanted), at_once):
@@ -53,6 +57,12 @@ class Schedule(Plan):
                 places = np.split(order(np.concatenate(places)), np.cumsum([len(one) for one in places[:-1]]))
             for step, positions in zip(steps, places, strict=True):
                 yield Step(first + step, positions, sharding.repeats(step))
+
+    def order(self, epoch: int, /) -> StratifiedOrder | Permutation | None:
+        """The positions of the split at the places of an epoch; None: the places themselves."""
+        if self._strata is not None:
+            return StratifiedOrder(self._strata, fingerprint=self.fingerprint, seed=self.seed, epoch=epoch)
+        return epoch_order(self.rows, fingerprint=self.fingerprint, seed=self.seed, epoch=epoch, shuffle=self.shuffle)
 
     def after_samples(self, epoch: int, /, *, end: int, late: Iterable[int]) -> State:
         begin = self._begin(epoch)
@@ -68,6 +78,11 @@ class Schedule(Plan):
         """
         found = State.from_dict(state)
         check_same(found, self._whole_epoch(found.epoch), samples="this split")
+        if (ours := _sampling(self.sampling)) != (theirs := _sampling(found.sampling)):
+            raise StateError(
+                f"Wanted a state of this order: {ours}. Found: {theirs}. "
+                "Make the source with the options that it had, or start from the beginning."
+            )
         if None not in (found.checksums, self.checksums) and found.checksums != self.checksums:
             raise StateError(
                 f"Wanted a state of this split: the fingerprint of its checksums {self.checksums}. "
@@ -80,7 +95,8 @@ class Schedule(Plan):
                 "Wanted the state of all ranks. Found: the state of one rank with out-of-order delivery. "
                 "Join the states of all ranks with loader.merge_states."
             )
-        return replace(self, loaded=found)
+        # The same order goes on, also in batches of another size.
+        return replace(self, loaded=found, sampling=found.sampling)
 
     def _begin(self, epoch: int) -> State:
         begin: State = super()._begin(epoch)  # its state may come from ranks with another global batch
@@ -95,7 +111,12 @@ class Schedule(Plan):
             epoch=epoch,
             global_batch_size=self.whole.global_batch_size,
             rows=self.rows,
+            sampling=self.sampling,
         )
+
+    @cached_property
+    def _strata(self) -> Strata | None:
+        return None if self.sampling is None or self.classes is None else self.sampling.strata(self.classes)
 
     def _places(self, left: Left, sharding: Sharding, step: int) -> NDArray[np.int64]:
         """The places of a batch in the epoch's order."""
@@ -103,3 +124,9 @@ class Schedule(Plan):
         if repeats := sharding.repeats(step):
             found[-repeats:] = sharding.repeated(step, self.rows)
         return found
+
+
+def _sampling(sampling: Sampling | None) -> str:
+    """What two orders must have in common, as in the options of a source."""
+    name, weights = ("shuffled", None) if sampling is None else (sampling.name, sampling.weights)
+    return f"sampling={name!r}, class_weights={None if weights is None else dict(weights)}"

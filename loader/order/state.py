@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from loader.errors import StateError
 from loader.order.permutation import Sharding
+from loader.order.strata import Sampling
 
 _FORMAT = 1
 # Places, and global batches, are computed in int64: larger numbers are damage.
@@ -86,6 +87,7 @@ class State:
     pending: tuple[int, ...] = ()
     share: Share | None = None
     checksums: str | None = None  # the fingerprint of those that images were compared with; earlier states have none
+    sampling: Sampling | None = None  # how classes share the epoch; None if they do not
 
     @property
     def left(self) -> Left:
@@ -121,6 +123,10 @@ class State:
         share = found["share"] and {**found["share"], "late": list(found["share"]["late"])}
         if self.checksums is None:  # as in earlier versions
             del found["checksums"]
+        if self.sampling is None:
+            del found["sampling"]
+        else:
+            found["sampling"] = self.sampling.to_dict()
         return {"format": _FORMAT, **found, "pending": list(self.pending), "share": share}
 
     @classmethod
@@ -136,7 +142,9 @@ class State:
             share = fields.pop("share")
             if share is not None:
                 share = Share(**{**share, "late": tuple(share["late"])})
-            state = cls(**{**fields, "pending": tuple(fields["pending"]), "share": share})
+            if (sampling := fields.pop("sampling", None)) is not None:
+                sampling = Sampling.from_dict(sampling)
+            state = cls(**{**fields, "pending": tuple(fields["pending"]), "share": share, "sampling": sampling})
             is_sound = state.epoch >= 0 and 0 <= state.start <= state.rows
             is_sound &= all(0 <= place < state.start for place in state.pending)
             is_sound &= state.start < state.rows or bool(state.pending)  # something is left

@@ -11,6 +11,7 @@ import numpy as np
 from loader import Batch, LoaderError, MissingImageError, UnreachableError, merge_states
 from loader.order.permutation import epoch_order
 from loader.order.state import State
+from loader.order.strata import Sampling, StratifiedOrder, classes_of
 from tests.support.simulation.clock import HangError
 from tests.support.simulation.reader import FINGERPRINT, IDS, SEED, Got, Reader, stored
 from tests.support.simulation.scenarios import Life, Scenario
@@ -123,9 +124,18 @@ class Play:
     def _order(self) -> list[int]:
         rows, epoch = self.scenario.rows, self._epoch
         if epoch not in self._orders:
-            order = epoch_order(rows, fingerprint=FINGERPRINT, seed=SEED, epoch=epoch, shuffle=self.scenario.shuffle)
-            self._orders[epoch] = list(range(rows)) if order is None else order(np.arange(rows)).tolist()
+            self._orders[epoch] = self._order_of(rows, epoch)
         return self._orders[epoch]
+
+    def _order_of(self, rows: int, epoch: int) -> list[int]:
+        named: dict[str, Any] = {"fingerprint": FINGERPRINT, "seed": SEED, "epoch": epoch}
+        if self.scenario.sampling == "stratified":
+            first = self.scenario.lives[0]  # the batches with which the order began, whatever the later ones are
+            classes = classes_of(np.array(self._stored.labels, dtype=np.int32))
+            strata = Sampling("stratified", first.batch_size * first.ranks).strata(classes)
+            return StratifiedOrder(strata, **named)(np.arange(rows)).tolist()  # type: ignore[no-any-return]
+        order = epoch_order(rows, shuffle=self.scenario.shuffle, **named)
+        return list(range(rows)) if order is None else order(np.arange(rows)).tolist()
 
     def _unit(self, life: Life, reader: Reader) -> list[Deal]:
         """What a reader must deliver of what is left of this epoch."""

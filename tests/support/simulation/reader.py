@@ -1,6 +1,7 @@
 """A source of the loader on a simulated cluster, and the split that it reads."""
 
 import random
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -54,6 +55,10 @@ class _Rows:
         """Their checksums."""
         return self.found
 
+    def by_class(self, part: SplitPart, *, cache: Any) -> Any:
+        """Their positions in the order of their labels."""
+        return np.argsort(self.labels, kind="stable")
+
 
 def stored(scenario: Scenario) -> Stored:
     """The split and the table of a scenario."""
@@ -62,7 +67,9 @@ def stored(scenario: Scenario) -> Stored:
     labels = [position % 7 for position in range(rows)]
     checksums = np.array([checksum(image) for image in images], dtype=np.int64)
     ids = np.frombuffer(b"".join(IDS[:rows]), dtype=np.uint8).reshape(-1, 16)
-    part = SplitPart(0, rows, {}, FINGERPRINT, (), checksums="c" * 64 if scenario.has_checksums else None)
+    part = SplitPart(
+        0, rows, dict(Counter(labels)), FINGERPRINT, (), checksums="c" * 64 if scenario.has_checksums else None
+    )
     numbered = np.array(labels, dtype=np.int32) if scenario.has_labels else None
     opened = held_split("a split", [(part, SplitRows(ids, numbered))], num_classes=7, data_table="test.data",
                         metadata_table="test.metadata")  # fmt: skip
@@ -129,7 +136,8 @@ class Reader:
 
         parts = parts_by_id(
             split, fetcher, options, in_order=scenario.in_order, on_missing="skip" if scenario.skips else "raise",
-            max_missing=scenario.max_missing, checksums=split.checksums_fingerprint, runtime=self.clock.runtime(),
+            max_missing=scenario.max_missing, checksums=split.checksums_fingerprint, sampling=scenario.sampling,
+            runtime=self.clock.runtime(),
         )  # fmt: skip
         return Source(split, parts, options, has_detected_ranks=False, remake=Source)
 

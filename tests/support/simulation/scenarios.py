@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
+from loader.order.strata import SamplingName
 from tests.support.simulation.cluster import Weather, brief
 
 ROWS = 90
@@ -56,6 +57,7 @@ class Scenario:
     rows: int = 1
     policy: str = "PARTIAL"
     shuffle: bool = False
+    is_stratified: bool = False
     in_order: bool = True
     skips: bool = False  # whether what is missing is left out
     max_missing: float = 1.0
@@ -70,6 +72,11 @@ class Scenario:
     __repr__ = brief
 
     sizing = ("rows", "missing", "deleted", "replaced")  # what `smaller` changes
+
+    @property
+    def sampling(self) -> SamplingName:
+        """How classes share an epoch. A split without labels does not know them."""
+        return "stratified" if self.is_stratified and self.shuffle and self.has_labels else "shuffled"
 
     @property
     def bad(self) -> frozenset[int]:
@@ -94,11 +101,13 @@ def scenario(number: int) -> Scenario:
     rows = numbers.choice((numbers.randint(1, 8), numbers.randint(1, ROWS)))
     in_order = numbers.random() < 0.6
     low = numbers.choice((1, 8, 200))
+    shuffle = numbers.random() < 0.7
     return Scenario(
         number=number,
         rows=rows,
         policy=numbers.choice(("PARTIAL", "FILL", "DROP")),
-        shuffle=numbers.random() < 0.7,
+        shuffle=shuffle,
+        is_stratified=shuffle and numbers.random() < 0.3,
         in_order=in_order,
         skips=numbers.random() < 0.7,
         max_missing=numbers.choice((1.0, 1.0, 0.0)),

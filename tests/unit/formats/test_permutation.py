@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats import Permutation
+from formats.permutation import Permutations
 
 
 def order(n: int, key: bytes = b"key") -> np.ndarray:
@@ -26,6 +27,26 @@ def test_a_single_position_gives_the_same_number_as_in_bulk(n: int, key: bytes, 
     assert found.max() < n
     assert [int(permutation(place)) for place in places] == found.tolist()
     assert len(set(found.tolist())) == len(set(places.tolist()))
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=8), st.binary(max_size=40))
+def test_orders_of_several_lengths_are_computed_together_and_can_be_inverted(sizes: list[int], key: bytes) -> None:
+    orders = Permutations(key)
+    which = np.repeat(np.arange(len(sizes)), sizes)
+    lengths = np.repeat(sizes, sizes)
+    places = np.concatenate([np.arange(n) for n in sizes])
+    values = orders(places, lengths, which)
+    for number, n in enumerate(sizes):
+        assert sorted(values[which == number]) == list(range(n))
+        assert values[which == number].tolist() == orders(np.arange(n), n, number).tolist()
+    assert orders.inverse(values, lengths, which).tolist() == places.tolist()
+
+
+@given(st.integers(1, 1 << 61), st.binary(max_size=40), st.data())
+def test_the_inverse_finds_the_position(n: int, key: bytes, data: st.DataObject) -> None:
+    place = np.array([data.draw(st.integers(0, n - 1))])
+    permutation = Permutation(n, key)
+    assert permutation.inverse(permutation(place)) == place
 
 
 def test_another_key_gives_another_order() -> None:

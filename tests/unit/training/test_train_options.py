@@ -18,6 +18,11 @@ from training.train_options import parse_args
         (["--split", "s", "--train-data-table", "ks.t"], "a data table without --train-rows-fn"),
         (["--train-shards", "a", "--val-shards", "b", "--on-missing", "skip"], "--on-missing .* Found: shards"),
         (["--train-shards", "a", "--val-shards", "b", "--on-changed", "accept"], "--on-changed .* Found: another"),
+        (["--train-shards", "a", "--val-shards", "b", "--sampling", "balanced"], "--sampling .* Found: shards"),
+        (["--train-shards", "a", "--val-shards", "b", "--class-weight", "a=2"], "--class-weight .* Found: shards"),
+        (["--split", "s", "--class-weight", "a"], "CLASS=X with a number X of 0 or more. Found: 'a'"),
+        (["--split", "s", "--class-weight", "a=-1"], "Found: 'a=-1'"),
+        (["--split", "s", "--class-weight", "a=1", "--class-weight", "a=2"], "each class once in --class-weight"),
         (["--split", "s", "--dataset", "d"], "--dataset with TRAIN_DIR VAL_DIR"),
         (
             ["--split", "s", "--val-index", "0"],
@@ -36,6 +41,12 @@ def test_invalid_options_are_refused(arguments: list[str], message: str, capsys:
     with pytest.raises(SystemExit, match="2"):
         parse_args(arguments)
     assert re.search(message, capsys.readouterr().err)
+
+
+def test_weights_of_classes_are_given_by_name() -> None:
+    options = parse_args(["--split", "s", "--class-weight", "a=b=2", "--class-weight", "3=0.5"])
+    assert options.class_weights == {"a=b": 2.0, "3": 0.5}
+    assert parse_args(["--split", "s"]).class_weights is None
 
 
 def test_help_imports_no_torch() -> None:

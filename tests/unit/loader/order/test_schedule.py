@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from loader import OptionError, StateError
 from loader.order import schedule as module
-from loader.order.permutation import LastBatchPolicy, epoch_order
+from loader.order.permutation import LastBatchPolicy
 from loader.order.schedule import Schedule
 from loader.order.state import Share
+from loader.order.strata import Sampling, classes_of
 
 USUAL = Schedule(
     fingerprint="f",
@@ -25,7 +26,18 @@ USUAL = Schedule(
     world_size=1,
     last_batch_policy="PARTIAL",
 )
+ORDERS = ("split", "shuffled", "stratified", "balanced")
+orders = st.sampled_from(ORDERS)
 batches_and_worlds = st.tuples(st.integers(1, 9), st.integers(1, 5))
+
+
+def usual(rows: int, order: str) -> Schedule:
+    """A plan with this order, of images in classes of which one has half of them, the next one a quarter, and so on."""
+    if order in ("split", "shuffled"):
+        return replace(USUAL, rows=rows, shuffle=order == "shuffled")
+    labels = np.array([(number ^ (number + 1)).bit_length() for number in range(rows)], dtype=np.int32)
+    sampling = Sampling("balanced" if order == "balanced" else "stratified", batch=7)
+    return replace(USUAL, rows=rows, sampling=sampling, classes=classes_of(labels))
 
 
 def ranks(plan: Schedule, batch_size: int, world_size: int) -> list[Schedule]:
@@ -46,13 +58,14 @@ def flat(steps: list[list[int]]) -> list[int]:
     return [position for step in steps for position in step]
 
 
-@given(st.integers(1, 90), batches_and_worlds, batches_and_worlds, st.booleans(), st.data())
+@given(st.integers(1, 90), batches_and_worlds, batches_and_worlds, orders, st.data())
 def test_a_resumed_epoch_equals_an_uninterrupted_one(
-    rows: int, first: tuple[int, int], second: tuple[int, int], shuffle: bool, data: st.DataObject
+    rows: int, first: tuple[int, int], second: tuple[int, int], order: str, data: st.DataObject
 ) -> None:
-    plan = replace(USUAL, rows=rows, shuffle=shuffle)
+    plan = usual(rows, order)
     undisturbed = flat(delivered([plan], 2))
-    assert sorted(undisturbed) == list(range(rows))
+    assert sorted(undisturbed) == list(range(rows)) or order == "balanced"
+    assert len(undisturbed) == rows
     before = ranks(plan, *first)
     steps = data.draw(st.integers(0, -(-rows // (first[0] * first[1]))))
     states = [one.after(2, steps=steps).to_dict() for one in before]
@@ -89,13 +102,14 @@ def test_the_same_ranks_resume_with_the_same_batches(
 
 @pytest.mark.parametrize("at_once", [1, 7, 30, 1 << 14])
 @pytest.mark.parametrize("policy", ["FILL", "PARTIAL", "DROP"])
+@pytest.mark.parametrize("name", ORDERS[1:])
 def test_batches_do_not_depend_on_how_many_are_computed_at_once(
-    monkeypatch: pytest.MonkeyPatch, policy: LastBatchPolicy, at_once: int
+    monkeypatch: pytest.MonkeyPatch, policy: LastBatchPolicy, at_once: int, name: str
 ) -> None:
     monkeypatch.setattr(module, "_PLACES_AT_ONCE", at_once)
-    order = epoch_order(100, fingerprint="f", seed=3, epoch=0, shuffle=True)
+    order = usual(100, name).order(0)
     assert order is not None
-    for plan in ranks(replace(USUAL, last_batch_policy=policy), 3, 4):
+    for plan in ranks(replace(usual(100, name), last_batch_policy=policy), 3, 4):
         steps = list(plan.steps(0))
         assert len(steps) == plan.whole.steps
         for number, step in enumerate(steps):
@@ -121,13 +135,14 @@ def test_the_order_of_a_huge_split_is_worked_out_little_by_little(monkeypatch: p
     st.integers(1, 50),
     batches_and_worlds,
     st.sampled_from(["FILL", "PARTIAL", "DROP"]),
+    orders,
     st.integers(1, 7),
     st.data(),
 )
 def test_workers_taking_turns_deliver_the_batches_of_one_process(
-    rows: int, size: tuple[int, int], policy: LastBatchPolicy, every: int, data: st.DataObject
+    rows: int, size: tuple[int, int], policy: LastBatchPolicy, order: str, every: int, data: st.DataObject
 ) -> None:
-    for plan in ranks(replace(USUAL, rows=rows, last_batch_policy=policy), *size):
+    for plan in ranks(replace(usual(rows, order), last_batch_policy=policy), *size):
         plan = plan.going_on(plan.after(0, steps=data.draw(st.integers(0, plan.whole.steps))).to_dict())
         whole = [(step.number, step.positions.tolist(), step.repeats) for step in plan.steps(0)]
         turns = [list(plan.steps(0, offset=offset, every=every)) for offset in range(every)]
@@ -182,6 +197,23 @@ def test_a_state_of_another_split_or_order_is_refused(change: dict[str, Any], ma
     state = USUAL.after(0, steps=2).to_dict()
     with pytest.raises(StateError, match=match):
         replace(USUAL, **change).going_on(state)
+
+
+@pytest.mark.parametrize("mine", ORDERS)
+@pytest.mark.parametrize("other", [*ORDERS, "weights"])
+def test_a_state_of_another_sampling_is_refused_and_batches_of_another_size_keep_the_order(
+    mine: str, other: str
+) -> None:
+    weighted = replace(usual(100, "balanced"), sampling=Sampling("balanced", 7, ((1, 2.0),)))
+    state = (weighted if other == "weights" else usual(100, other)).after(0, steps=2).to_dict()
+    plan = usual(100, mine)
+    if plan.sampling is not None:
+        plan = replace(plan, sampling=replace(plan.sampling, batch=9))
+    if mine == other:
+        assert plan.going_on(state).sampling == usual(100, mine).sampling
+        return
+    with pytest.raises(StateError, match=r"a state of this order: .*Found: .*Make the source with the options"):
+        plan.going_on(state)
 
 
 def test_the_state_of_a_single_rank_is_refused() -> None:
