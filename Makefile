@@ -34,7 +34,7 @@ DEV := --extra spark --extra loader --extra cuda120 --extra train --extra s3 --e
 MEASURED := schemas formats etl jobs loader training imagestrata
 OURS := $(MEASURED) benchmarks
 
-.PHONY: help demo train-demo setup test test-unit histories simulate fuzz drill test-e2e test-pythons test-spark3 test-lowest test-all coverage check docs notebooks format up down service s3-up s3-down status clean-data clean lock wheel inventory deps.zip bench-demo bench-features bench-ingest bench-loader bench-server bench-service bench-shards bench-splits bench-tls bench-train
+.PHONY: help demo train-demo setup test test-unit histories simulate fuzz drill test-e2e test-pythons test-spark3 test-lowest test-all coverage check docs notebooks format up down service s3-up s3-down status clean-data clean lock wheel inventory deps.zip bench-demo bench-features bench-ingest bench-loader bench-order bench-server bench-service bench-shards bench-splits bench-tls bench-train
 
 ## First steps
 
@@ -184,6 +184,9 @@ bench-ingest: setup  ## ingest compared with other ways to write, its memory, li
 	@$(BENCH)
 
 bench-loader: setup  ## the loader compared with a bare client, files and torch's workers, near and far; 30 minutes (QUICK=1: 4)
+	@$(BENCH)
+
+bench-order: setup  ## how exact orders that balance classes are, what they cost, and what they do to a training; 7 minutes (QUICK=1: 2)
 	@$(BENCH)
 
 bench-service: setup  ## the dataset service compared with cp and nginx, many clients, killed uploads; 17 minutes (QUICK=1: 2)

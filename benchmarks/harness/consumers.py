@@ -80,6 +80,7 @@ def source_of(order: Order) -> loader.CassandraSource:
         in_order=order.get("in_order", True),
         consistency=order.get("consistency"),
         features=order.get("features", ()),
+        sampling=order.get("sampling", "shuffled"),
         client=order.get("client"),
         access=loader.Access(ca=order.get("ca")),
     )

@@ -1,0 +1,63 @@
+"""How exact the orders of classes are, what they cost, and what they do to a training.
+
+    make bench-order
+
+Epochs are counted image by image. An order of 100 million images is opened in a process whose memory is sampled. An
+epoch in stratified order is read from an embedded Cassandra in turn with one in the usual order. Then a small network
+learns digits of which some classes have 60 times as many images as others, in four orders, with 10 seeds each; the
+plot has the recall of each class. QUICK=1 counts and opens fewer images.
+"""
+
+import sys
+from functools import partial
+from operator import attrgetter
+from pathlib import Path
+
+from benchmarks.harness.command import Draw, Parts, run
+from benchmarks.harness.loader_fixture import BLOBS, FULL, QUICK, LoaderFixture, loader_fixture
+from benchmarks.harness.pairs import in_turn
+from benchmarks.harness.pictures import require_room
+from benchmarks.harness.results import PLACE, Row
+from benchmarks.harness.runs import describe
+from benchmarks.order.figures import FIGURES
+from benchmarks.order.orders import rows_of_exactness, rows_of_large
+from benchmarks.order.study import Scores, draw, rows_of_study
+
+SEEDS = 10
+_DISK_BYTES = 4_000_000_000
+
+
+def rows_of_rates(fixture: LoaderFixture) -> dict[int, Row]:
+    """Alternating epochs in stratified and in the usual order."""
+    sizes = fixture.sizes
+    fixture.write_all(BLOBS)
+    once = partial(fixture.run, "harness.consumers:fetch", BLOBS)
+    for _ in range(3):
+        once(sizes.warm)
+    names = ("stratified", "shuffled")
+    runs = in_turn(sizes.many_pairs, {name: partial(once, sizes.fetched, sampling=name) for name in names})
+    note = "; ".join(f"{name}: {describe(runs[name])}" for name in names)
+    return {5: FIGURES.ratio_row(5, runs["stratified"], runs["shuffled"], by=attrgetter("rate"), note=note)}
+
+
+def measure(parts: Parts, folder: Path) -> Draw | None:
+    """Measure the requested rows."""
+    require_room(folder, bytes=_DISK_BYTES, files=10_000)
+    scores: list[Scores] = []
+    parts.measure_whole([1, 2, 3], partial(rows_of_exactness, 100_000 if parts.is_quick else 1_000_000))
+    parts.measure_whole([4, 6], partial(rows_of_large, folder, 1_000_000 if parts.is_quick else 100_000_000))
+    if parts.wants([5]):
+        with loader_fixture(folder, QUICK if parts.is_quick else FULL) as fixture:
+            parts.measure_whole([5], partial(rows_of_rates, fixture))
+
+    def study() -> dict[int, Row]:
+        rows, found = rows_of_study(SEEDS)
+        scores.append(found)
+        return rows
+
+    parts.measure_whole([7, 8, 9, 10], study)
+    return (lambda _: draw(PLACE / "order.png", scores[0])) if scores else None
+
+
+if __name__ == "__main__":
+    sys.exit(run("order", __doc__, FIGURES, measure, quick="fewer images"))

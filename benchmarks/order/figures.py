@@ -1,0 +1,19 @@
+"""The figures of the order benchmark."""
+
+from benchmarks.harness.figures import Figure, Figures
+
+_LARGE = "100 million images"
+FIGURES = Figures(
+    {
+        1: Figure("stratified: largest deviation of a class from its share of a global batch", "<", 1.0, "images"),
+        2: Figure("balanced: two images of a class in an epoch differ by at most", "<=", 1, "repeats"),
+        3: Figure("balanced: images that came as often as due after each of 20 epochs", ">=", 1.0, "of all"),
+        4: Figure("memory of an order of 100 million images of 1,000 classes", "<", 50, "MB", needs=_LARGE),
+        5: Figure("rate of a stratified order over that of the usual one, fetch only, 0 ms", ">=", 0.95),
+        6: Figure("places of an image in an epoch, 100 million images", "<", 1.0, "ms", needs=_LARGE),
+        7: Figure("digits with a long tail: recall of the rarest three, balanced minus shuffled", "", None, "points"),
+        8: Figure("the same: balanced minus WeightedRandomSampler of torch", "", None, "points"),
+        9: Figure("the same: accuracy on all classes, balanced minus shuffled", "", None, "points"),
+        10: Figure("the same: accuracy on all classes, stratified minus shuffled", "", None, "points"),
+    }
+)
