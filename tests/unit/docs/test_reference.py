@@ -17,6 +17,7 @@ from etl.secrets import PROPERTIES
 from imagestrata import hub
 from jobs import arguments, cache_rows, delete, featurize, ingest, relabel, shard, split, verify
 from loader.order.state import State
+from loader.order.strata import Sampling
 from schemas import cache, datasets, manifest, offline, shards
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -79,7 +80,8 @@ def test_the_fields_of_a_manifest_are_those_of_its_dataclasses(heading: str, cla
 
 
 def test_the_keys_of_a_state_are_those_that_it_has() -> None:
-    state = State(fingerprint="", seed=0, shuffle=True, epoch=0, global_batch_size=1, rows=1, checksums="")
+    with_all = {"checksums": "", "sampling": Sampling("balanced", 1)}
+    state = State(fingerprint="", seed=0, shuffle=True, epoch=0, global_batch_size=1, rows=1, **with_all)  # type: ignore[arg-type]
     assert first_column(section("formats.md", "Loader state")) == set(state.to_dict())
 
 
