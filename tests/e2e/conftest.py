@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support import spark_start
-from tests.support.services import cassandra, control, keyspace, s3, spark
+from tests.support.services import cassandra, control, keyspace, plan_of, s3, spark
 from tests.support.torch_threads import one_thread
 
-__all__ = ["cassandra", "control", "keyspace", "s3", "spark"]
+__all__ = ["cassandra", "control", "keyspace", "plan_of", "s3", "spark"]
 
 spark_start.use()
 

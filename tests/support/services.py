@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from etl.cassandra.control import Control
+    from tests.support.trees import PlanOf
 
 Server = TypeVar("Server", Cassandra, S3)
 
-__all__ = ["cassandra", "control", "keyspace", "s3", "spark"]
+__all__ = ["cassandra", "control", "keyspace", "plan_of", "s3", "spark"]
 
 
 @pytest.fixture(scope="session")
@@ -99,6 +100,14 @@ def control(spark: "SparkSession") -> Iterator["Control"]:
 def keyspace() -> str:
     """A keyspace or bucket name that nobody else uses."""
     return fresh_name("test")
+
+
+@pytest.fixture
+def plan_of() -> "PlanOf":
+    """A maker of plans that write to separate tables for each test."""
+    from tests.support.trees import plan_maker  # imports Spark
+
+    return plan_maker()
 
 
 def fresh_name(prefix: str) -> str:
