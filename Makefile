@@ -86,9 +86,9 @@ test-lowest: setup  ## run tests with the lowest versions that pyproject.toml al
 	@$(RUN) imagestrata s3-build >/dev/null
 	@$(RUN) python -m imagestrata.devstack.packaging lowest $(TESTS)
 
-test-pythons:  ## run the unit tests with each other Python on PATH or in pyenv, each in a separate environment
+test-pythons:  ## run the unit tests with each other Python on PATH or in pyenv, each in a separate environment (PYTHONS=python3.13)
 	@$(CHECKED) mine=$$("$(PYTHON)" -c 'import sys; print("python%d.%d" % sys.version_info[:2])'); \
-	for v in python3.11 python3.12 python3.13; do [ "$$v" != "$$mine" ] || continue; found=; \
+	for v in $(or $(PYTHONS),python3.11 python3.12 python3.13); do [ "$$v" != "$$mine" ] || continue; found=; \
 		for p in "$$v" "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/$${v#python}.*/bin/$$v; do \
 			if "$$p" -c '$(SUPPORTED)' 2>/dev/null; then found=$$p; break; fi; done; \
 		echo "== $$v: $${found:-none found, skipped}"; [ -z "$$found" ] || \
