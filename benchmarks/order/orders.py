@@ -2,8 +2,6 @@
 
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +67,7 @@ def rows_of_exactness(rows: int) -> dict[int, Row]:
     }
 
 
-@contextmanager
-def mapped_labels(place: str, rows: int) -> Iterator[tuple[NDArray[np.int32], dict[int, int]]]:
+def mapped_labels(place: str, rows: int) -> tuple[NDArray[np.int32], dict[int, int]]:
     """Class numbers in a file, mapped into memory, and their counts."""
     path = Path(place) / "labels"
     labels = np.memmap(path, dtype=np.int32, mode="w+", shape=(rows,))
@@ -81,35 +78,35 @@ def mapped_labels(place: str, rows: int) -> Iterator[tuple[NDArray[np.int32], di
         labels[start : start + _PIECE] = some
         counts += np.bincount(some, minlength=CLASSES)
     labels.flush()
-    yield labels, {number: count for number, count in enumerate(counts.tolist()) if count}
+    return labels, {number: count for number, count in enumerate(counts.tolist()) if count}
 
 
 def use_large(order: dict[str, Any]) -> dict[str, Any]:
     """Open the classes of a large split, and read places of an epoch and places of images. Runs in a process."""
     rows, place = order["rows"], order["place"]
-    with mapped_labels(place, rows) as (labels, counts):
-        before, opened = anonymous_mb(os.getpid()), time.monotonic()
-        layout: Layout = {"by_class": ((rows,), np.uint32)}
+    labels, counts = mapped_labels(place, rows)
+    before, opened = anonymous_mb(os.getpid()), time.monotonic()
+    layout: Layout = {"by_class": ((rows,), np.uint32)}
 
-        def fill(arrays: Arrays) -> None:
-            if not put_by_class(labels, counts, arrays["by_class"]):
-                raise RuntimeError("Wanted the counts of the labels. Found: others.")
+    def fill(arrays: Arrays) -> None:
+        if not put_by_class(labels, counts, arrays["by_class"]):
+            raise RuntimeError("Wanted the counts of the labels. Found: others.")
 
-        positions = cached_arrays(Path(place) / "cache", fingerprint="f", layout=layout, fill=fill)["by_class"]
-        starts = np.cumsum([0, *counts.values()]).astype(np.int64)
-        classes = Classes(labels, np.array([*counts], dtype=np.int32), starts, positions)
-        found = order_of(Sampling("balanced", BATCH).strata(classes), 3)
-        numbers = np.random.default_rng(1)
-        for _ in range(50):
-            places = numbers.integers(0, rows, 1 << 14)
-            some = found(places)
-            if found.places_of(int(some[0])).count(int(places[0])) != 1:
-                raise RuntimeError("Wanted a place of an image. Found: it is not among its places.")
-        queries = numbers.integers(0, rows, _QUERIES).tolist()
-        began = time.monotonic()
-        for position in queries:
-            found.places_of(position)
-        return {"seconds": time.monotonic() - began, "before": before, "opened": opened}
+    positions = cached_arrays(Path(place) / "cache", fingerprint="f", layout=layout, fill=fill)["by_class"]
+    starts = np.cumsum([0, *counts.values()]).astype(np.int64)
+    classes = Classes(labels, np.array([*counts], dtype=np.int32), starts, positions)
+    found = order_of(Sampling("balanced", BATCH).strata(classes), 3)
+    numbers = np.random.default_rng(1)
+    for _ in range(50):
+        places = numbers.integers(0, rows, 1 << 14)
+        some = found(places)
+        if found.places_of(int(some[0])).count(int(places[0])) != 1:
+            raise RuntimeError("Wanted a place of an image. Found: it is not among its places.")
+    queries = numbers.integers(0, rows, _QUERIES).tolist()
+    began = time.monotonic()
+    for position in queries:
+        found.places_of(position)
+    return {"seconds": time.monotonic() - began, "before": before, "opened": opened}
 
 
 def rows_of_large(folder: Path, rows: int) -> dict[int, Row]:

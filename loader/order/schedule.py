@@ -78,7 +78,7 @@ class Schedule(Plan):
         """
         found = State.from_dict(state)
         check_same(found, self._whole_epoch(found.epoch), samples="this split")
-        if (ours := _sampling(self.sampling)) != (theirs := _sampling(found.sampling)):
+        if (ours := _options(self.sampling)) != (theirs := _options(found.sampling)):
             raise StateError(
                 f"Wanted a state of this order: {ours}. Found: {theirs}. "
                 "Make the source with the options that it had, or start from the beginning."
@@ -126,7 +126,7 @@ class Schedule(Plan):
         return found
 
 
-def _sampling(sampling: Sampling | None) -> str:
-    """What two orders must have in common, as in the options of a source."""
+def _options(sampling: Sampling | None) -> str:
+    """The options of a source that give this sampling. With the same ones, two orders differ in their batch alone."""
     name, weights = ("shuffled", None) if sampling is None else (sampling.name, sampling.weights)
     return f"sampling={name!r}, class_weights={None if weights is None else dict(weights)}"

@@ -1,10 +1,10 @@
 """Epochs whose global batches have the same share of each class, as orders that are computed, not stored.
 
 Each class has a number of places of an epoch, its due, and each global batch has its share of that, rounded up or down.
-Such a matrix of batches and classes always exists. Here it takes one pass: each batch has the rounded-down shares, and
-what is left of all classes, one class after another, is dealt to the batches in turn, as in the wrap-around rule of
-McNaughton ("Scheduling with deadlines and loss functions", 1959). No class has more left than there are batches, so
-none comes to a batch twice. The last, partial batch is chosen first, so that the others can be complete::
+Such a matrix of batches and classes always exists. Each batch gets the rounded-down shares. The remaining places of all
+classes, listed class by class, are assigned to the batches in turn, as in the wrap-around rule of McNaughton
+("Scheduling with deadlines and loss functions", 1959). No class has more remaining places than there are batches, so no
+batch gets two of a class. The last, partial batch is chosen first, so that the others can be full::
 
     due 7 and 5, batches of 5       class a   class b   left over, in turn
     shares of a batch               2.9       2.1
@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from math import inf
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -50,8 +51,8 @@ class Sampling:
         """The sampling that `to_dict` returned. Raises TypeError, ValueError or KeyError for anything else."""
         name, batch, weights = found["name"], found["batch"], found["weights"]
         if weights is not None:
-            weights = tuple((int(number), float(weight)) for number, weight in weights)
-            if not all(0 <= weight < float("inf") for _, weight in weights) or not any(one for _, one in weights):
+            weights = tuple((number, weight) for number, weight in weights)
+            if not all(type(one) is int and type(weight) is float and 0 <= weight < inf for one, weight in weights):
                 raise ValueError(f"weights {weights}")
         if name not in ("stratified", "balanced") or type(batch) is not int or not 0 < batch <= 1 << 58:
             raise ValueError(f"a sampling {name!r} in batches of {batch!r}")

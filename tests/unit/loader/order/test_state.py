@@ -165,6 +165,20 @@ def shared(rank: int, **other: Any) -> dict[str, Any]:
             ([{**GOOD, "share": {**shared(0)["share"], **wrong}}], "places inside its epoch")
             for wrong in ({"end": -1}, {"rank": 2}, {"batch_size": 0}, {"late": [4]}, {"late": [-1]}, {"end": "4"})
         ),
+        *(
+            ([{**GOOD, "sampling": sampling}], "a state from state_dict.*Found: ")
+            for sampling in (
+                3,
+                {"name": "balanced", "batch": 1},
+                {"name": "shuffled", "batch": 1, "weights": None},
+                {"name": "balanced", "batch": 0, "weights": None},
+                {"name": "balanced", "batch": 1 << 59, "weights": None},
+                *(
+                    {"name": "balanced", "batch": 1, "weights": weights}
+                    for weights in (3, [1], [[float("inf"), 1.0]], [[0, 10**400]], [[0, -1.0]], [[0, float("nan")]])
+                ),
+            )
+        ),
     ],
 )
 def test_unrelated_states_cannot_be_merged(states: list[dict[str, Any]], match: str) -> None:
