@@ -8,10 +8,7 @@ import base64
 import enum
 import os
 import ssl
-import tempfile
 import textwrap
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,11 +17,13 @@ from pyspark.sql import SparkSession
 
 from etl.errors import UnreachableError
 from etl.py4j_log import unlogged
+from formats.tls import client_context
 
 _PREFIX = "spark.cassandra.connection.ssl."
 ENABLED, WITH_CLIENT = f"{_PREFIX}enabled", f"{_PREFIX}clientAuth.enabled"
 TRUST, KEYS = f"{_PREFIX}trustStore", f"{_PREFIX}keyStore"
 STORE_PASSWORDS = (f"{KEYS}.password", f"{TRUST}.password")
+BUNDLE = "spark.cassandra.connection.config.cloud.path"
 _CIPHERS = f"{_PREFIX}enabledAlgorithms"
 # The connector's default are two of RSA without forward secrecy, which most servers and certificates exclude.
 _SUFFIXES = ("AES_256_GCM_SHA384", "AES_128_GCM_SHA256")
@@ -48,16 +47,8 @@ class Tls:
     certificate: str | None = None  # the client's, then those that signed it; None if it has none
 
     def context(self, key: str | None) -> ssl.SSLContext:
-        """For clients in Python, with the client's key in PEM. A server's certificate must have the address, or the
-        name, that the client has connected to.
-        """
-        made = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        made.minimum_version = ssl.TLSVersion.TLSv1_2
-        made.load_verify_locations(cadata=self.authorities)
-        if self.certificate is not None and key is not None:
-            with _file_in_memory(key + self.certificate) as path:  # Python takes keys from files only
-                made.load_cert_chain(path)
-        return made
+        """For clients in Python, with the client's key in PEM, as `client_context` makes it."""
+        return client_context(self.authorities, self.certificate, key)
 
     def for_acsylla(self, key: str | None) -> dict[str, Any]:
         """The arguments of ``acsylla.create_cluster``, with the client's key in PEM. A server's certificate must have
@@ -101,8 +92,15 @@ def key_of(spark: SparkSession) -> str | None:
 
 
 def connector_options(spark: SparkSession) -> dict[str, str]:
-    """Options of the connector's reads and writes: the ciphers of today, unless others are set."""
-    return {_CIPHERS: _USUAL_CIPHERS} if _is_set(spark, ENABLED) and not spark.conf.get(_CIPHERS, None) else {}
+    """Options of the connector's reads and writes: the ciphers of today, unless others are set, and a bundle's address,
+    because the connector takes no path.
+    """
+    options = {}
+    if _is_set(spark, ENABLED) and not spark.conf.get(_CIPHERS, None):
+        options[_CIPHERS] = _USUAL_CIPHERS
+    if os.path.isabs(bundle := spark.conf.get(BUNDLE, None) or ""):
+        options[BUNDLE] = Path(bundle).as_uri()
+    return options
 
 
 def _client(spark: SparkSession) -> tuple[str, str]:
@@ -150,21 +148,6 @@ def _opened(spark: SparkSession, name: str) -> tuple[Any, Any]:
                 f"Found: {error.java_exception.getMessage()}"
             ) from None
     return store, letters
-
-
-@contextmanager
-def _file_in_memory(text: str) -> Iterator[str]:
-    """The path of a file with this text: in memory, or on systems other than Linux in a folder of this user alone."""
-    if not hasattr(os, "memfd_create"):
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, "client.pem")
-            path.write_text(text, encoding="ascii")
-            yield str(path)
-        return
-    with os.fdopen(os.memfd_create("imagestrata-key"), "w", encoding="ascii") as file:
-        file.write(text)
-        file.flush()
-        yield f"/proc/self/fd/{file.fileno()}"
 
 
 def _aliases(store: Any) -> list[str]:

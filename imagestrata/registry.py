@@ -205,11 +205,13 @@ def _is_of(found: str, kind: str) -> bool:
 
 def control_at(hosts: Sequence[str] | None, port: int | None, *, access: Access) -> Control:
     """Control queries to these contact points, else to the Cassandra of `imagestrata up`, else to 127.0.0.1. Raises
-    `OptionError` for a secure connect bundle, and for certificates that cannot be read.
+    `OptionError` for hosts beside a secure connect bundle, and for certificates that cannot be read.
     """
     if access.bundle is not None:
-        raise OptionError(
-            f"Wanted hosts, user and certificates. Found: the bundle {access.bundle}, which only the loader takes."
+        if hosts is not None or port is not None:
+            raise OptionError(f"Wanted hosts or a bundle, which names its hosts. Found: both, and {access.bundle}")
+        return Control(
+            Cluster((), username=access.username, bundle=os.path.abspath(access.bundle)), password=access.password
         )
     node = LocalNode.find() if hosts is None else None
     address = tuple(hosts or (node.hosts if node else ("127.0.0.1",)))

@@ -395,6 +395,7 @@ def _since_then(args: argparse.Namespace, keyspace: str) -> int:
 
 def _settings(args: argparse.Namespace, cluster: "Cluster") -> dict[str, str]:
     """The settings of a Spark session that reads the Cassandra of a command."""
+    from etl.tls import BUNDLE
     from jobs.command import HOST, PORT
 
     is_named = args.host is not None or args.port is not None
@@ -402,6 +403,8 @@ def _settings(args: argparse.Namespace, cluster: "Cluster") -> dict[str, str]:
             "spark.cassandra.auth.password": os.environ.get("IMAGESTRATA_PASSWORD")}  # fmt: skip
     # Otherwise the job finds the Cassandra of `imagestrata up`, with the access that it requires.
     where = {HOST: ",".join(cluster.hosts), PORT: str(cluster.port)} if is_named else {}
+    if cluster.bundle is not None:
+        where = {BUNDLE: cluster.bundle}
     return {**where, **{name: value for name, value in user.items() if value}}
 
 

@@ -115,6 +115,10 @@ def locate(conf: "SparkConf", node: LocalNode | None, *, needs_cassandra: bool =
     where it comes from. Raises `UnreachableError` if the local node has ended, or executors on other machines would not
     reach it, and `FormatsError` if its access cannot be read.
     """
+    from etl.tls import BUNDLE
+
+    if conf.get(BUNDLE):  # it names the hosts, and has certificates
+        return " (from Spark's configuration)"
     if conf.get(HOST) or conf.get(PORT):
         conf.set(HOST, conf.get(HOST) or "127.0.0.1").set(PORT, conf.get(PORT) or "9042")
         _grant(conf, node)

@@ -23,9 +23,10 @@ def events_of(spark: "SparkSession", *, name: str, plan: object | None) -> RunEv
     """The events of a run of a job, as ``spark.imagestrata.openlineage`` says; none if the setting is empty or the plan
     is None. Raises `EtlError` if the setting is not valid, or the client is not installed.
     """
+    from etl.cassandra.cluster import Cluster
+
     target = (spark.conf.get(SETTING, None) or None) if plan is not None else None
-    host = (spark.conf.get("spark.cassandra.connection.host", None) or "127.0.0.1").partition(",")[0].strip()
-    port = spark.conf.get("spark.cassandra.connection.port", None) or "9042"
+    host, port = ("", 0) if target is None else Cluster.from_spark(spark).first
     return RunEvents(
         target, name=name, flow=lambda report: flow_of(plan, report), cassandra=f"cassandra://{host}:{port}"
     )

@@ -1,12 +1,17 @@
 """The address of Cassandra, the user's name, and the certificates of TLS."""
 
+import os
 from dataclasses import dataclass, field
 
+from pyspark import SparkFiles
 from pyspark.sql import SparkSession
 
 from etl.errors import UnreachableError
-from etl.tls import ENABLED, KEYS, TRUST, WITH_CLIENT, Tls, tls_of
+from etl.tls import BUNDLE, ENABLED, KEYS, TRUST, WITH_CLIENT, Tls, tls_of
+from formats.errors import FormatsError
+from formats.tls import Bundle
 
+_CONNECTION, _USER = "spark.cassandra.connection", "spark.cassandra.auth.username"
 CONNECT_SECONDS = 5.0  # with Spark's own start, a job still gives up within 15
 REQUEST_SECONDS = 30.0
 # How a server ends a connection whose TLS it does not accept, in lower case: it depends on versions and libraries.
@@ -22,11 +27,13 @@ class Cluster:
     contain it.
     """
 
-    hosts: tuple[str, ...]  # the contact points
+    hosts: tuple[str, ...]  # the contact points; none with a bundle
     port: int = 9042
     datacenter: str | None = None  # the local one; None for that of the first contact point
     username: str | None = None  # None for a server that does not authenticate
     tls: Tls | None = field(default=None, repr=False)
+    # A secure connect bundle, which names hosts and has certificates and key: a path, or a name among ``--files``.
+    bundle: str | None = None
 
     @classmethod
     def from_spark(cls, spark: SparkSession) -> "Cluster":
@@ -34,6 +41,13 @@ class Cluster:
         does.
         """
         get = spark.conf.get
+        tls, datacenter, user = tls_of(spark), get(f"{_CONNECTION}.localDC", None), get(_USER, None)
+        if bundle := get(BUNDLE, None):
+            if tls is not None:
+                raise UnreachableError(
+                    f"Wanted {BUNDLE}, which has all certificates, or {ENABLED}. Found: both. Unset one."
+                )
+            return cls((), datacenter=datacenter, username=user, bundle=bundle.removeprefix("file://"))
         hosts = tuple(host.strip() for host in (get("spark.cassandra.connection.host", None) or "127.0.0.1").split(","))
         port = get("spark.cassandra.connection.port", None) or "9042"
         if not all(hosts) or not port.isdecimal() or not 0 < int(port) < 65536:
@@ -44,18 +58,41 @@ class Cluster:
         return cls(
             hosts=hosts,
             port=int(port),
-            datacenter=get("spark.cassandra.connection.localDC", None),
-            username=get("spark.cassandra.auth.username", None),
-            tls=tls_of(spark),
+            datacenter=datacenter,
+            username=user,
+            tls=tls,
         )
 
     def __str__(self) -> str:
-        return f"{','.join(self.hosts)} port {self.port}"
+        return f"the hosts of the bundle {self.bundle}" if self.bundle else f"{','.join(self.hosts)} port {self.port}"
+
+    @property
+    def first(self) -> tuple[str, int]:
+        """The first contact point, or the metadata service of the bundle. Raises `UnreachableError`."""
+        return (self.hosts[0], self.port) if self.bundle is None else self.opened_bundle.service
+
+    @property
+    def opened_bundle(self) -> Bundle:
+        """The bundle. Raises `UnreachableError` if it cannot be read."""
+        try:
+            return Bundle.open(self.bundle_file)
+        except FormatsError as error:
+            raise UnreachableError(str(error)) from None
+
+    @property
+    def bundle_file(self) -> str:
+        """The path of the bundle on this machine."""
+        assert self.bundle is not None
+        return self.bundle if os.path.isabs(self.bundle) else SparkFiles.get(self.bundle)
 
     def unreachable(self, found: str) -> UnreachableError:
         """Make the error for a cluster that does not answer."""
         if "protocol version" in found:
             found = f"a server that is not Cassandra ({found})"
+        if self.bundle is not None:
+            return UnreachableError(
+                f"Wanted Cassandra at {self}. Found: {found}. Is the database running? Does the bundle belong to it?"
+            )
         found += self._about_tls(found.lower())
         is_here = all(host == "localhost" or host.startswith("127.") for host in self.hosts)
         remedy = "Start one here with `imagestrata up`, or set" if is_here else "Is it running there? Set"

@@ -26,7 +26,9 @@ from etl.cassandra.cluster import CONNECT_SECONDS, REQUEST_SECONDS, Cluster
 from etl.cassandra.transactions import TransactionRetries
 from etl.errors import TableError, UnreachableError, one_line
 from etl.secrets import client_key_of, password_of
+from formats.errors import FormatsError
 from formats.retries import Retries
+from formats.tls import proxied
 from schemas import TableName
 
 log = logging.getLogger("imagestrata")
@@ -56,27 +58,26 @@ class Control:
     """
 
     def __init__(self, cluster: Cluster, *, password: str | None = None, tls: ssl.SSLContext | None = None) -> None:
-        """``tls``: the context of connections, with the client's key."""
+        """``tls``: the context of connections, with the client's key; a bundle has its own."""
         self.cluster = cluster
+        where, datacenter = self._where(tls)
         user = cluster.username
         profile = cassandra.cluster.ExecutionProfile(
-            load_balancing_policy=TokenAwarePolicy(DCAwareRoundRobinPolicy(cluster.datacenter or "")),
+            load_balancing_policy=TokenAwarePolicy(DCAwareRoundRobinPolicy(datacenter)),
             consistency_level=cassandra.ConsistencyLevel.LOCAL_QUORUM,
             serial_consistency_level=cassandra.ConsistencyLevel.SERIAL,
             request_timeout=REQUEST_SECONDS,
         )
         try:
             self._driver = cassandra.cluster.Cluster(
-                contact_points=cluster.hosts,
-                port=cluster.port,
+                **where,
                 auth_provider=None if user is None else PlainTextAuthProvider(user, password or ""),
                 protocol_version=cassandra.ProtocolVersion.V4,
-                connect_timeout=CONNECT_SECONDS / len(cluster.hosts),
-                control_connection_timeout=CONNECT_SECONDS / len(cluster.hosts),
+                connect_timeout=CONNECT_SECONDS / len(where["contact_points"]),
+                control_connection_timeout=CONNECT_SECONDS / len(where["contact_points"]),
                 execution_profiles={cassandra.cluster.EXEC_PROFILE_DEFAULT: profile},
                 schema_metadata_enabled=False,
                 token_metadata_enabled=False,
-                ssl_context=tls,
                 sockopts=[_TCP_NODELAY],  # without it every small query waits for the last one's acknowledgement
             )
         except cassandra.UnresolvableContactPoints:
@@ -86,6 +87,26 @@ class Control:
             ) from None
         self._session: Any = None
         self._prepared: dict[str, Any] = {}
+
+    def _where(self, tls: ssl.SSLContext | None) -> tuple[dict[str, Any], str]:
+        """The driver's options of hosts and TLS, and the datacenter. Raises `UnreachableError`."""
+        cluster, datacenter = self.cluster, self.cluster.datacenter or ""
+        if cluster.bundle is None:
+            return {"contact_points": cluster.hosts, "port": cluster.port, "ssl_context": tls}, datacenter
+        try:
+            bundle = cluster.opened_bundle
+            context = bundle.context()
+            found = bundle.contacts(context, timeout=CONNECT_SECONDS)
+        except FormatsError as error:
+            raise UnreachableError(str(error)) from None
+        except OSError as error:
+            raise cluster.unreachable(f"its metadata service does not answer: {one_line(error)}") from None
+        factory = cassandra.connection.SniEndPointFactory(found.host, found.port)
+        return {
+            "contact_points": [factory.create_from_sni(node) for node in found.nodes],
+            "endpoint_factory": factory,
+            "ssl_context": proxied(context, found.host),
+        }, datacenter or found.datacenter
 
     @classmethod
     def from_spark(cls, spark: SparkSession) -> "Control":

@@ -146,9 +146,11 @@ async def task_session(cluster: Cluster) -> AsyncIterator[TaskSession]:
 
     task = TaskContext.get()
     password, key = (None if task is None else task.getLocalProperty(name) for name in (PASSWORD, KEY))
+    where: dict[str, Any] = {"contact_points": list(cluster.hosts), "port": cluster.port}
+    if cluster.bundle is not None:
+        where = {"cloud_secure_connection_bundle": cluster.bundle_file}
     driver = acsylla.create_cluster(
-        list(cluster.hosts),
-        port=cluster.port,
+        **where,
         username=cluster.username,
         password=password if cluster.username is not None else None,
         connect_timeout=CONNECT_SECONDS,

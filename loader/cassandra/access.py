@@ -2,17 +2,17 @@
 
 import enum
 import ipaddress
-import json
 import os
 import re
 import ssl
 import tempfile
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
+from formats.errors import FormatsError
+from formats.tls import Bundle
 from loader.errors import OptionError
 
 FilePath: TypeAlias = str | os.PathLike[str]
@@ -21,7 +21,6 @@ _PREFIX = "IMAGESTRATA_"
 _SECRETS = ("password", "passphrase")  # a file may hold them
 _CERTIFICATE = re.compile(r"-----BEGIN (?:TRUSTED |X509 )?CERTIFICATE-----")
 _KEY = re.compile(r"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----")
-_BUNDLED = ("config.json", "ca.crt", "cert", "key")
 
 
 class _Verify(enum.IntFlag):
@@ -134,14 +133,15 @@ class Access:
     def tls(self) -> ssl.SSLContext | None:
         """A TLS context to test a server, without a check of names; None without TLS. Raises `OptionError`."""
         if self.bundle is not None:
-            held = _unpacked(self.bundle)
-            self.metadata_service()
+            bundle = _opened(self.bundle)
             # Python takes keys from files only. No other user can read this folder.
             with tempfile.TemporaryDirectory() as folder:
                 ca, certificate, key = (Path(folder, name) for name in ("ca.crt", "cert", "key"))
-                for path in (ca, certificate, key):
-                    path.write_bytes(held[path.name])
-                return _context(ca, certificate, key, passphrase=None, where=f"the bundle {os.fspath(self.bundle)}")
+                for path, text in zip(
+                    (ca, certificate, key), (bundle.authorities, bundle.certificate, bundle.key), strict=True
+                ):
+                    path.write_text(text, encoding="utf-8")
+                return _context(ca, certificate, key, passphrase=None, where=f"the bundle {bundle.path}")
         if self.ca is None:
             return None
         return _context(self.ca, self.certificate, self.key, passphrase=self.passphrase)
@@ -157,14 +157,7 @@ class Access:
     def metadata_service(self) -> tuple[str, int]:
         """Host and port that the bundle names. Raises `OptionError`."""
         assert self.bundle is not None
-        try:
-            settings = json.loads(_unpacked(self.bundle)["config.json"])
-            return str(settings["host"]), int(settings["port"])
-        except (ValueError, KeyError, TypeError):
-            raise OptionError(
-                f"Wanted host and port in config.json of the bundle {os.fspath(self.bundle)}. Found: none. "
-                "Download it again."
-            ) from None
+        return _opened(self.bundle).service
 
     def _given(self, *names: str) -> str:
         return ", ".join(name for name in names if getattr(self, name) is not None)
@@ -194,16 +187,11 @@ def by_name(hosts: Sequence[str]) -> bool:
     return False
 
 
-def _unpacked(bundle: FilePath) -> dict[str, bytes]:
-    """The files of a bundle; raises `OptionError` if it is not one."""
-    wanted = f"Wanted a secure connect bundle in {os.fspath(bundle)}."
+def _opened(path: FilePath) -> Bundle:
     try:
-        with zipfile.ZipFile(bundle) as files:
-            if missing := [name for name in _BUNDLED if name not in files.namelist()]:
-                raise OptionError(f"{wanted} Found: a zip without {', '.join(missing)}. Download it again.")
-            return {name: files.read(name) for name in _BUNDLED}
-    except (OSError, zipfile.BadZipFile, RuntimeError) as error:  # RuntimeError: it is locked
-        raise OptionError(f"{wanted} Found: {_reason(error)}") from None
+        return Bundle.open(path)
+    except FormatsError as error:
+        raise OptionError(str(error)) from None
 
 
 def _look_up(name: str, environment: Mapping[str, str]) -> str | None:

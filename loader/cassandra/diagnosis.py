@@ -1,13 +1,12 @@
 """Why Cassandra cannot be reached: tests each host, after the driver has failed, to name the cause."""
 
 import asyncio
-import ipaddress
 import socket
 import ssl
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from formats.tls import is_named, names_of
 from loader.cassandra.access import Access, by_name
 from loader.cassandra.cluster import Cluster
 from loader.cassandra.probe import OPTIONS
@@ -213,27 +212,6 @@ async def _called(address: str) -> str:
 def _check_identity(certificate: dict[str, Any], kind: str, called: str, advice: str, known_as: str = "") -> None:
     if is_named(certificate, kind, called):
         return
-    named, common = _names(certificate)
+    named, common = names_of(certificate)
     has = ", ".join(value for _, value in named) or f"{', '.join(common)} (its common name)"
     raise AccessError(f"a certificate for {has}, not for {known_as or called}. {advice}.")
-
-
-def is_named(certificate: dict[str, Any], kind: str, called: str) -> bool:
-    """Whether a certificate, in the form of `ssl`, is for this name ("DNS") or address ("IP Address")."""
-    named, common = _names(certificate)
-    return any(
-        _is_same(called, value) for value in ([value for its, value in named if its == kind] if named else common)
-    )
-
-
-def _names(certificate: dict[str, Any]) -> tuple[Sequence[tuple[str, str]], list[str]]:
-    common = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
-    return certificate.get("subjectAltName", ()), common
-
-
-def _is_same(called: str, value: str) -> bool:
-    try:
-        return ipaddress.ip_address(called) == ipaddress.ip_address(value)
-    except ValueError:
-        called, value = called.lower(), value.lower()
-        return called == value or (value.startswith("*.") and called.partition(".")[2] == value[2:])

@@ -2,21 +2,18 @@
 
 import asyncio
 import itertools
-import json
 import logging
 import socket
-import ssl
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import cache, partial
 from typing import Any
-from urllib.request import urlopen
 from uuid import UUID
 
-from loader.cassandra.access import Access, by_name
-from loader.cassandra.diagnosis import is_named
+from formats.tls import Bundle, proxied
+from loader.cassandra.access import FilePath, by_name
 from loader.cassandra.target import Target
 from loader.errors import AccessError, LoaderError, TableError, UnreachableError, require
 from schemas import TableName
@@ -122,7 +119,7 @@ class DriverClient:
         """Hosts and trusted authorities as options of the driver, and the datacenter to read from."""
         cluster, access = self._target.cluster, self._target.cluster.access
         if access.bundle is not None:
-            return self._behind_proxy(access)
+            return self._behind_proxy(access.bundle)
         if (context := access.strict_tls()) is None:
             return {"contact_points": list(cluster.hosts), "port": cluster.port}, cluster.datacenter
         factory = _endpoints(self._connection, named=by_name(cluster.hosts))(port=cluster.port)
@@ -138,24 +135,17 @@ class DriverClient:
             "ssl_context": context,
         }, cluster.datacenter
 
-    def _behind_proxy(self, access: Access) -> tuple[dict[str, Any], str | None]:
+    def _behind_proxy(self, path: FilePath) -> tuple[dict[str, Any], str | None]:
         """As `_where`, from the metadata service of a bundle. The driver itself would not check its name."""
-        host, port = access.metadata_service()
-        with urlopen(
-            f"https://{host}:{port}/metadata?version=1", context=access.strict_tls(), timeout=_STEP_SECONDS
-        ) as answer:
-            contact = json.load(answer)["contact_info"]
-        proxy, _, proxy_port = contact["sni_proxy_address"].rpartition(":")
-        factory = self._connection.SniEndPointFactory(proxy, int(proxy_port))
-        context = access.strict_tls()
-        assert context is not None
-        context.check_hostname = False  # the server name is a node's id, and the certificate is the proxy's
+        bundle = Bundle.open(path)
+        context = bundle.context()
+        contacts = bundle.contacts(context, timeout=_STEP_SECONDS)
+        factory = self._connection.SniEndPointFactory(contacts.host, contacts.port)
         return {
-            "contact_points": [factory.create_from_sni(one) for one in contact["contact_points"]],
+            "contact_points": [factory.create_from_sni(node) for node in contacts.nodes],
             "endpoint_factory": factory,
-            "ssl_context": context,
-            "connection_class": _proven(_buffered(self._driver.Cluster.connection_class), proxy),
-        }, self._target.cluster.datacenter or contact["local_dc"]
+            "ssl_context": proxied(context, contacts.host),
+        }, self._target.cluster.datacenter or contacts.datacenter
 
     async def _ask(self, statement: Any, values: Any = None, **options: Any) -> list[tuple[Any, ...]]:
         """Rows of an answer, which comes on a thread of the driver."""
@@ -254,16 +244,3 @@ def _endpoints(connection: Any, *, named: bool) -> Any:
 def _buffered(connection_class: Any) -> Any:
     """Connections that read more at a time. One class for all: the driver has an event loop for each."""
     return type("Connection", (connection_class,), {"in_buffer_size": _READ_BYTES})
-
-
-def _proven(connection_class: Any, name: str) -> Any:
-    """Connections that are refused unless the certificate has this name; the authority is the context's affair."""
-
-    class Connection(connection_class):  # type: ignore[misc]
-        _check_hostname = True
-
-        def _validate_hostname(self) -> None:
-            if not is_named(self._socket.getpeercert(), "DNS", name):
-                raise ssl.CertificateError(f"a certificate that is not for {name}")
-
-    return Connection

@@ -20,8 +20,17 @@ PAGES = documents.pages()
 # Options of other programs.
 FOREIGN = {
     # spark-submit, gcloud
-    *("--archives", "--conf", "--deploy-mode", "--driver-memory", "--executor-cores", "--executor-memory", "--jars"),
-    *("--master", "--num-executors", "--packages", "--properties", "--properties-file", "--py-files"),
+    *("--archives", "--conf", "--deploy-mode", "--driver-memory", "--executor-cores", "--executor-memory"),
+    *(
+        "--files",
+        "--jars",
+        "--master",
+        "--num-executors",
+        "--packages",
+        "--properties",
+        "--properties-file",
+        "--py-files",
+    ),
     "--total-executor-cores",
     # torchrun, curl, tar
     *("--nnodes", "--nproc_per_node", "--rdzv-backend", "--rdzv-endpoint", "--standalone"),

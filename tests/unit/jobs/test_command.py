@@ -10,6 +10,7 @@ import pytest
 from pyspark import SparkConf
 
 from etl.errors import UnreachableError
+from etl.tls import BUNDLE
 from formats.local_node import LocalNode
 from jobs import split
 from jobs.command import HOST, PORT, USER, locate
@@ -39,6 +40,13 @@ def test_a_configured_host_or_port_wins_over_the_local_node(node: LocalNode | No
         found = SparkConf(loadDefaults=False).setAll(list(settings.items()))
         assert locate(found, node) == " (from Spark's configuration)"
         assert (found.get(HOST), found.get(PORT)) == address
+
+
+@pytest.mark.parametrize("node", [RUNNING, ENDED, None])
+def test_a_bundle_wins_over_the_local_node(node: LocalNode | None) -> None:
+    found = SparkConf(loadDefaults=False).set(BUNDLE, "/etc/db.zip").set("spark.master", "spark://m:7077")
+    assert locate(found, node) == " (from Spark's configuration)"
+    assert found.get(HOST, None) is None
 
 
 def test_without_configuration_and_local_node_it_is_the_default() -> None:

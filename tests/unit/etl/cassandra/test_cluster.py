@@ -1,12 +1,16 @@
 """Where Cassandra is, from the settings of Spark."""
 
+import zipfile
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from etl.cassandra.cluster import Cluster
+from etl.cassandra.control import Control
 from etl.errors import UnreachableError
+from etl.tls import BUNDLE, connector_options
 
 SSL = "spark.cassandra.connection.ssl"
 
@@ -22,6 +26,27 @@ def test_hosts_port_datacenter_and_user_come_from_the_connector_s_settings() -> 
     settings |= {"spark.cassandra.auth.username": "me", f"{SSL}.enabled": "false"}
     assert Cluster.from_spark(session(settings)) == Cluster(("10.0.0.1", "10.0.0.2"), 9142, "a", "me")
     assert Cluster.from_spark(session({})) == Cluster(("127.0.0.1",))
+
+
+@pytest.mark.parametrize("address", ["/etc/db.zip", "file:///etc/db.zip", "db.zip"])
+def test_a_bundle_takes_the_place_of_hosts_and_certificates(address: str) -> None:
+    settings = {BUNDLE: address, "spark.cassandra.connection.host": "10.0.0.1", "spark.cassandra.auth.username": "me"}
+    found = Cluster.from_spark(session(settings))
+    assert found == Cluster((), username="me", bundle=address.removeprefix("file://"))
+    options = connector_options(session(settings))
+    assert options == ({BUNDLE: "file:///etc/db.zip"} if address.startswith("/") else {})
+
+
+def test_a_bundle_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    cluster = Cluster.from_spark(session({BUNDLE: str(tmp_path / "gone.zip")}))
+    with pytest.raises(UnreachableError, match=r"a secure connect bundle in .*gone\.zip\. Found: No such file"):
+        Control(cluster)
+    with zipfile.ZipFile(tmp_path / "gone.zip", "w") as made:
+        made.writestr("config.json", '{"host": "127.0.0.1", "port": 1}')
+        for name in ("ca.crt", "cert", "key"):
+            made.writestr(name, "no PEM")
+    with pytest.raises(UnreachableError, match=r"a key in PEM in the bundle .*gone\.zip\. Found: .*Download it again"):
+        Control(cluster)
 
 
 def test_only_a_cluster_on_this_machine_may_be_started_here() -> None:
