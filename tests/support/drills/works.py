@@ -144,6 +144,7 @@ def _split(world: World, again: bool) -> list[str]:
 
 
 def _ingest(world: World, source: str) -> list[str]:
+    world.source = source
     return ["ingest", source, *world.tables, "--dataset", "drills", "--replication", "3"]
 
 
@@ -158,7 +159,7 @@ def _delete(world: World, again: bool) -> list[str]:
 
 
 def _verify(world: World, again: bool) -> list[str]:
-    return ["verify", *world.tables, str(world.tree), "--dataset", "drills"]
+    return ["verify", *world.tables, world.source, "--dataset", "drills"]
 
 
 INGEST = Work("ingest", lambda world, again: _ingest(world, str(world.tree)), wrong_tables)

@@ -40,6 +40,7 @@ class World:
     images: dict[str, tuple[str, int]]
     conf: dict[str, str] = field(default_factory=dict)  # further properties of the jobs of a drill
     number: int = 0  # of the ingest
+    source: str = ""  # of the ingest: the tree, or its copy in S3
     place: tuple[str, int] | None = None  # where epochs read, if not from the nodes
     features: dict[bytes, float] = field(default_factory=dict)  # the values of an undisturbed run
 
