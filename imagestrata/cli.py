@@ -40,6 +40,10 @@ _GROUPS = {
         "s3-clean-data": ("devstack.commands", "s3", "stop it and delete its buckets"),
         "s3-build": ("devstack.commands", "s3", "build its program, once per machine"),
     },
+    "trainings": {
+        "replay": ("history_commands", "loader", "show which images the batches of a training had"),
+        "seen": ("history_commands", "loader", "show at which steps a training has seen an image"),
+    },
     "dataset service": {
         "serve": ("service.commands", "service", "serve datasets over REST"),
         "token": ("service.commands", "service", "create, list and revoke access tokens of a service"),

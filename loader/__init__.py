@@ -36,6 +36,7 @@
         frame = split.to_pandas(metadata=True, metadata_cache="build/metadata")      # ids, labels, paths, ...
         state = source.state_dict()                # in the middle of an epoch; later, on any number of ranks:
         source.load_state_dict(state)              # epoch source.first_epoch continues with the next sample
+    loader.History(split, state).seen(image)       # the epochs, steps and ranks that had an image
     loader.record_model("model.pt", training=split)              # beside it: which images it was trained on
 
 DALI, torch and the Cassandra driver are imported when they are first used. Errors::
@@ -60,6 +61,7 @@ DALI, torch and the Cassandra driver are imported when they are first used. Erro
 import importlib
 import typing
 
+from loader.adapters.history import History, Replayed, Seen
 from loader.adapters.iterators import ClassificationIterator, GenericIterator
 from loader.batch import Batch, Skipped
 from loader.cassandra.access import Access
@@ -114,13 +116,16 @@ __all__ = [
     "Folder",
     "FolderSource",
     "GenericIterator",
+    "History",
     "ImageDataset",
     "LoaderError",
     "MissingExtraError",
     "MissingImageError",
     "OptionError",
+    "Replayed",
     "S3ImageFolder",
     "S3ImageStream",
+    "Seen",
     "ShardError",
     "ShardSource",
     "Shards",

@@ -90,9 +90,11 @@ class Skipped:
         position: Its position in the split.
         epoch: The number of the epoch.
         reason: The message of the error.
+        step: The number of the batch in the epoch.
     """
 
     id: UUID
     position: int
     epoch: int
     reason: str
+    step: int = 0

@@ -72,6 +72,7 @@ class Parts:
     features: Mapping[str, NDArray[Any]] = field(default_factory=dict)  # by name, the values by position
     in_order: bool = True  # whether batches come in the order of the plan
     max_missing: float = 0.0  # the share of an epoch that may be missing
+    may_leave_out: bool = False  # whether missing samples are left out
 
 
 class Source:
@@ -138,7 +139,8 @@ class Source:
     ) -> None:
         self.split, self.options = split, options
         self.metadata, self.features, self.in_order = parts.metadata, parts.features, parts.in_order
-        self._readers, self._marks = Readers(parts.plan), Marks()
+        self._marks = Marks()
+        self._readers = Readers(parts.plan, in_order=parts.in_order, may_leave_out=parts.may_leave_out)
         self.skipped: list[Skipped] = []
         self._engine, self._batch_of, self._max_missing = parts.engine, parts.batch_of, parts.max_missing
         self._remake, self._where = remake, where
@@ -219,7 +221,7 @@ class Source:
 
         Raises `OptionError` if several iterators have loaded different states.
         """
-        return self._readers.plan().first_epoch
+        return self._readers.any().plan.first_epoch
 
     @property
     def samples(self) -> int:
@@ -283,6 +285,7 @@ class Source:
         reader = self._readers.own if reader is None else reader
         plan, options = reader.plan, self.options
         is_whole = (offset, every) == (0, 1)
+        reader.is_part |= not is_whole
         stream = self._stream(plan, epoch, offset, every)
         wanted = plan.samples(epoch, offset=offset, every=every)
         # More is left out than DROP would leave out.
@@ -294,7 +297,7 @@ class Source:
         try:
             while (filled := stream.take()) is not None:
                 reader.check(plan)
-                batch = self._batch(filled, epoch)
+                batch = self._batch(filled, epoch, reader)
                 delivered, late = delivered + len(batch), filled.late
                 if filled.skipped:
                     left_out += len(filled.skipped)
@@ -354,7 +357,7 @@ class Source:
 
     def first_step(self, epoch: int, /) -> int:
         """The number of an epoch's first batch: 0, except in the epoch of a loaded state; see `first_epoch`."""
-        return self._readers.plan().first_step(epoch)
+        return self._readers.any().plan.first_step(epoch)
 
     def state_dict(self, *, epoch: int | None = None, steps: int | None = None) -> dict[str, Any]:
         """The position of the delivery, exact to the sample.
@@ -383,8 +386,10 @@ class Source:
             raise OptionError("Wanted epoch and steps, or neither. Found: one of them")
         if epoch is not None and steps is not None:
             epoch, steps = check_int("epoch", epoch, 0), check_int("steps", steps, 0)
-            plan = self._readers.plan()  # an iterator may have loaded a state of its own
-            return state_after(plan, epoch, steps, self._delivered(plan, epoch, steps)).to_dict()
+            reader = self._readers.any()  # an iterator may have loaded a state of its own
+            plan = reader.plan
+            state = state_after(plan, epoch, steps, self._delivered(plan, epoch, steps))
+            return reader.recorded(state).to_dict()
         return self._readers.only().state().to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any], /) -> None:
@@ -481,9 +486,11 @@ class Source:
         finally:
             own.end(number)
 
-    def _batch(self, filled: Filled, epoch: int) -> Batch:
+    def _batch(self, filled: Filled, epoch: int, reader: Position) -> Batch:
         for sample in filled.skipped:
-            self.skip(Skipped(UUID(bytes=sample.id), sample.position, epoch, str(sample.error)))
+            self.skip(Skipped(UUID(bytes=sample.id), sample.position, epoch, str(sample.error), filled.number))
+        for sample in (*filled.skipped, *filled.skipped_repeats):
+            reader.leave_out(epoch, filled.number, sample.position)
         batch = self._batch_of(filled, epoch)
         if self.in_order:
             return batch

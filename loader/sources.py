@@ -337,6 +337,7 @@ def parts_by_id(
         features=features or {},
         in_order=in_order,
         max_missing=check_share("max_missing", max_missing),
+        may_leave_out=on_missing == "skip",
     )
 
 

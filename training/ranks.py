@@ -39,6 +39,14 @@ class Ranks:
         dist.all_gather(found, torch.tensor(list(numbers), dtype=torch.float64), group=self._signals)
         return [one.tolist() for one in found]
 
+    def all_of(self, value: Any) -> list[Any]:
+        """The value of each rank, on all ranks."""
+        if self.world_size == 1:
+            return [value]
+        found: list[Any] = [None] * self.world_size
+        dist.all_gather_object(found, value, group=self._signals)
+        return found
+
     def share(self, tensors: Iterable[torch.Tensor]) -> None:
         """Copy the first rank's values to all."""
         if self.world_size > 1:

@@ -151,7 +151,11 @@ class Trainer:
         return images, labels.to(device, non_blocking=True)
 
     def _save(self, path: str) -> None:
-        # In order the states of all ranks are equal.
+        state = self._train_batches.state_dict()
+        # In order the states of all ranks are equal, but for the samples that each has left out. Shards have none.
+        if self._ranks.world_size > 1 and "skip" in (self._options.on_missing, self._options.on_undecodable):
+            states = self._ranks.all_of(state)
+            state = loader.merge_states(states) if "share" in state else state
         if self._ranks.is_first:
             checkpoint = Checkpoint(
                 arch=self._options.arch,
@@ -159,7 +163,7 @@ class Trainer:
                 model=self._plain.state_dict(),
                 optimizer=self._optimizer.state_dict(),
                 scaler=self._scaler.state_dict(),
-                loader=self._train_batches.state_dict(),
+                loader=state,
                 best=self._best,
                 options=asdict(self._options),
             )

@@ -2,10 +2,11 @@
 
     make bench-order
 
-Epochs are counted image by image. An order of 100 million images is opened in a process whose memory is sampled. An
-epoch in stratified order is read from an embedded Cassandra in turn with one in the usual order. Then a small network
-learns digits of which some classes have 60 times as many images as others, in four orders, with 10 seeds each; the
-plot has the recall of each class. QUICK=1 counts and opens fewer images.
+Epochs are counted image by image. An order of 100 million images is opened in a process whose memory is sampled. States
+of 90 epochs are asked for the past, and those of random trainings are compared with what was delivered. An epoch in
+stratified order is read from an embedded Cassandra in turn with one in the usual order. Then a small network learns
+digits of which some classes have 60 times as many images as others, in four orders, with 10 seeds each; the plot has
+the recall of each class. QUICK=1 counts and opens fewer images.
 """
 
 import sys
@@ -20,6 +21,7 @@ from benchmarks.harness.pictures import require_room
 from benchmarks.harness.results import PLACE, Row
 from benchmarks.harness.runs import describe
 from benchmarks.order.figures import FIGURES
+from benchmarks.order.histories import rows_of_agreement, rows_of_queries
 from benchmarks.order.orders import rows_of_exactness, rows_of_large
 from benchmarks.order.study import Scores, draw, rows_of_study
 
@@ -46,6 +48,8 @@ def measure(parts: Parts, folder: Path) -> Draw | None:
     scores: list[Scores] = []
     parts.measure_whole([1, 2, 3], partial(rows_of_exactness, 100_000 if parts.is_quick else 1_000_000))
     parts.measure_whole([4, 6], partial(rows_of_large, folder, 1_000_000 if parts.is_quick else 100_000_000))
+    parts.measure_whole([11, 12], partial(rows_of_queries, 1_000_000 if parts.is_quick else 100_000_000))
+    parts.measure_whole([13], partial(rows_of_agreement, 50 if parts.is_quick else 1_000))
     if parts.wants([5]):
         with loader_fixture(folder, QUICK if parts.is_quick else FULL) as fixture:
             parts.measure_whole([5], partial(rows_of_rates, fixture))

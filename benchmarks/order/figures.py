@@ -15,5 +15,8 @@ FIGURES = Figures(
         8: Figure("the same: balanced minus WeightedRandomSampler of torch", "", None, "points"),
         9: Figure("the same: accuracy on all classes, balanced minus shuffled", "", None, "points"),
         10: Figure("the same: accuracy on all classes, stratified minus shuffled", "", None, "points"),
+        11: Figure("seen: the batch of an image, an epoch of 100 million images", "<", 1.0, "ms", needs=_LARGE),
+        12: Figure("replay: the images of a batch, of 100 million images", "<", 1.0, "ms", needs=_LARGE),
+        13: Figure("random trainings whose last state replays every batch and finds images", ">=", 1.0, "of all"),
     }
 )

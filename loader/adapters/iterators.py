@@ -77,6 +77,7 @@ class GenericIterator:
         self._library: Any = require("torch", extra="train", purpose="output='torch'") if output == "torch" else np
         dali("pipeline")
         self._position = source.reader(self)
+        self._position.may_leave_out |= self._skips
         self._plan, self._next_epoch = self._position.plan, self._position.plan.first_epoch
         self._failed: dict[int, Exception | None] = {}  # of all passes: it takes DALI long to find them
         self.given: Batch | None = None
@@ -163,7 +164,9 @@ class GenericIterator:
         left: list[Batch] = []
         before = self.given
         for batch, errors in found:
-            rest = left_out(self._source, batch, errors, before=before, skips=self._skips) if errors else batch
+            rest: Batch | None = batch
+            if errors:
+                rest = left_out(self._source, batch, errors, before=before, skips=self._skips, reader=self._position)
             if rest is not None:
                 left.append(rest)
                 before = rest

@@ -107,7 +107,8 @@ class TorchDataset(IterableDataset[Any]):
         source.at_close(_closing(weakref.ref(self._passes)))  # the source may outlive many datasets
         self._begun: Pass | None = None
         self._stands: tuple[int, int] | None = None
-        self._position.leave()  # workers deliver batches that the source does not see
+        self._position.may_leave_out |= self._skips
+        self._position.leave(is_elsewhere=True)  # workers deliver batches that the source does not see
 
     def __repr__(self) -> str:
         return f"TorchDataset({self.source!r}, transform={name_of(self._transform)})"
@@ -147,7 +148,8 @@ class TorchDataset(IterableDataset[Any]):
         if self._position is not None and not self._position.is_unknown:
             self._position.state()  # raises if several passes are open
         epoch, steps = self._stands or self._where(number, plan.first_epoch)
-        begin = plan.after(epoch).to_dict()
+        assert self._position is not None  # `source` has made one
+        begin = self._position.recorded(plan.after(epoch)).to_dict()
         return {"format": _FORMAT, "worker": number, "workers": count, "epoch": epoch, "steps": steps, "begin": begin}
 
     def load_state_dict(self, state: Mapping[str, Any], /) -> None:
@@ -244,7 +246,7 @@ class TorchDataset(IterableDataset[Any]):
                 position.note(epoch, batch.step + 1, of=of)
                 if self._transform is None:
                     yield batch
-                elif (decoded := self._decoded(source, batch, before)) is not None:
+                elif (decoded := self._decoded(source, position, batch, before)) is not None:
                     before, images = decoded
                     yield _transformed(before, list(map(self._transform, images)))
             self._passes.confirm(begun, timeout=source.timeout)
@@ -252,13 +254,15 @@ class TorchDataset(IterableDataset[Any]):
         finally:
             position.end(of)
 
-    def _decoded(self, source: Source, batch: Batch, before: Batch | None) -> tuple[Batch, list[Any]] | None:
+    def _decoded(
+        self, source: Source, position: Position, batch: Batch, before: Batch | None
+    ) -> tuple[Batch, list[Any]] | None:
         """The batch and its decoded images, without those that cannot be decoded; None if nothing is left."""
         images = [decoded_picture(image, self._orientation) for image in batch.images]
         errors = {place: image for place, image in enumerate(images) if isinstance(image, Exception)}
         if not errors:
             return batch, images
-        rest = left_out(source, batch, errors, before=before, skips=self._skips)
+        rest = left_out(source, batch, errors, before=before, skips=self._skips, reader=position)
         return None if rest is None else (rest, [decoded_picture(image, self._orientation) for image in rest.images])
 
 

@@ -10,6 +10,7 @@ from uuid import UUID
 from loader.batch import Batch, Skipped
 from loader.errors import DecodeError
 from loader.folder.folders import Folder
+from loader.order.delivery import Position
 from loader.splits import Split
 
 OnUndecodable: TypeAlias = Literal["raise", "skip"]
@@ -35,11 +36,12 @@ def decode_error(
 
 
 def left_out(
-    source: Any, batch: Batch, errors: Mapping[int, Exception], *, before: Batch | None, skips: bool
+    source: Any, batch: Batch, errors: Mapping[int, Exception], *, before: Batch | None, skips: bool, reader: Position
 ) -> Batch | None:
     """The batch of a `Source` without the samples at the places of ``errors``, which are skipped; None if nothing is
     left. If batches are padded, its samples are repeated in turn until it is full, or those of the batch ``before``.
-    Raises `DecodeError` if there are none, and without ``skips`` for the first of the errors.
+    Raises `DecodeError` if there are none, and without ``skips`` for the first of the errors. The ``reader`` records
+    what is left out.
     """
     split, is_padded = source.split, source.last_batch_policy != "PARTIAL"
     kept = [place for place in range(len(batch)) if place not in errors]
@@ -48,9 +50,10 @@ def left_out(
     if not skips or (is_padded and not kept and not is_usable):
         raise decode_error(split, batch, min(errors), errors[min(errors)]) from errors[min(errors)]
     for place, why in errors.items():
+        reader.leave_out(batch.epoch, batch.step, int(batch.positions[place]))
         if place < len(batch) - batch.repeats:
             reason = str(decode_error(split, batch, place, why))
-            source.skip(Skipped(_id(batch, place), int(batch.positions[place]), batch.epoch, reason))
+            source.skip(Skipped(_id(batch, place), int(batch.positions[place]), batch.epoch, reason, batch.step))
     if not is_padded:
         return _taken(batch, kept) if kept else None
     if kept:

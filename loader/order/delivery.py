@@ -3,9 +3,11 @@
 import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 from loader.errors import OptionError, StateError
+from loader.order.history import MOST_LEFT_OUT, LeftOut, Run, without_past
 from loader.order.plan import Plan, PlanState
 
 # What of an epoch a rank has delivered, out of order: its samples below the first number, without the others.
@@ -27,7 +29,10 @@ class Position:
         self._newest = 0  # the number of the newest pass
         self._open: dict[int, _At] = {}  # where the passes are that have begun and not ended
         self.is_used = False  # true once a pass has begun, or a state was loaded
+        self.may_leave_out = readers.may_leave_out
         self._at: _At | None
+        self._begun: PlanState | None  # where the run began; None: where the plan begins
+        self._left_out: dict[LeftOut, None]  # in the run, in their order
         self._start(plan)
 
     @property
@@ -43,6 +48,8 @@ class Position:
     def begin(self, epoch: int) -> int:
         """Begin a pass over an epoch; returns its number."""
         self._touch()
+        self._follow(epoch)
+        self._has_read = True
         self._newest += 1
         self._at = self._open[self._newest] = epoch, None, None
         return self._newest
@@ -61,8 +68,11 @@ class Position:
         if number in self._open:
             self._open[number] = self._at
 
-    def leave(self) -> None:
-        """Record that only the caller knows what is delivered from now on, because DALI or workers read ahead."""
+    def leave(self, *, is_elsewhere: bool = False) -> None:
+        """Record that only the caller knows what is delivered from now on, because DALI or workers read ahead. What is
+        left out is not known either if other processes read.
+        """
+        self._has_read = not is_elsewhere
         self._touch()
         self._at = None
 
@@ -87,10 +97,65 @@ class Position:
                 "End the others (close() or del), or give each a source of its own."
             )
         (at,) = self._open.values() or [self._at]  # another pass may have ended since
-        return state_after(self.plan, *at)
+        return self.recorded(state_after(self.plan, *at))
+
+    def leave_out(self, epoch: int, step: int, position: int) -> None:
+        """Record that a sample of a batch was left out."""
+        self._left_out[epoch, step, position] = None
+        if len(self._left_out) > MOST_LEFT_OUT:
+            self._left_out.clear()
+            self._has_read = False
+
+    def recorded(self, state: PlanState) -> PlanState:
+        """A state with its past: the runs of the loaded state, and the run that has led from there to it."""
+        loaded = self.plan.loaded
+        past = (*(() if loaded is None else loaded.past), *self._ended)
+        begin = self.plan.after(self.plan.first_epoch) if self._begun is None else self._begun
+        if state == begin and (past or state.epoch == 0):  # nothing was delivered since
+            return state.with_past(past)
+        run = self._run(begin, None)
+        if state.epoch < begin.epoch:  # as the caller says
+            run = replace(run, is_contiguous=False)
+        return state.with_past((*past, run))
+
+    def _follow(self, epoch: int) -> None:
+        """End the run if a pass does not follow what was delivered last."""
+        if self._open or self._at is None:  # then only the caller knows what was delivered
+            self._is_contiguous &= not self._open
+            return
+        last, begin = state_after(self.plan, *self._at), self.plan.after(epoch)
+        if last == begin:
+            return
+        begun = self.plan.after(self.plan.first_epoch) if self._begun is None else self._begun
+        if last != begun:
+            self._ended.append(self._run(begun, last))
+        self._begun, self._left_out = begin, {}
+
+    def _run(self, begin: PlanState, end: PlanState | None) -> Run:
+        plan = self.plan
+        known = None
+        if self.may_leave_out:
+            known = (plan.rank,) if self._has_read and not self.is_part else ()
+        return Run(
+            begin=without_past(begin.to_dict()),
+            end=None if end is None else without_past(end.to_dict()),
+            batch_size=plan.batch_size,
+            world_size=plan.world_size,
+            last_batch_policy=plan.last_batch_policy,
+            in_order=self._readers.in_order,
+            known=known,
+            left_out=tuple(self._left_out) if known else (),
+            is_contiguous=self._is_contiguous,
+        )
 
     def _start(self, plan: Plan) -> None:
         self.plan = plan
+        self._begun = None
+        self._ended: list[Run] = []  # since the state was loaded
+        self._is_contiguous = True
+        self._left_out = {}
+        self._has_read = False  # whether this process reads; otherwise it does not know what was left out
+        self.is_part = False  # whether it has read a part of the batches only
         self._open.clear()
         self._at = plan.first_epoch, None, None
 
@@ -109,7 +174,8 @@ class Position:
 class Readers:
     """All readers of a source."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, *, in_order: bool = True, may_leave_out: bool = False) -> None:
+        self.in_order, self.may_leave_out = in_order, may_leave_out
         self.own = Position(plan, self)  # the source's own loop
         self.last = self.own  # the reader that was given a batch last
         self._others: set[Position] = set()
@@ -139,15 +205,15 @@ class Readers:
             )
         return found.pop()
 
-    def plan(self) -> Plan:
-        """The plan of the source's readers. Raises `OptionError` if they have different ones."""
-        plans = {id(one.plan): one.plan for one in self._in_use()}
-        if len(plans) > 1:
+    def any(self) -> Position:
+        """A reader in use. Raises `OptionError` if they have different plans."""
+        found = self._in_use()
+        if len({id(one.plan) for one in found}) > 1:
             raise OptionError(
                 "Wanted one plan for all readers of a source. Found: iterators that have loaded different states. "
                 "Give each iterator a source of its own."
             )
-        return plans.popitem()[1]
+        return max(found, key=lambda one: one is self.last)
 
     def _in_use(self) -> set[Position]:
         return {self.last, *(one for one in (self.own, *self._others) if one.is_used)}

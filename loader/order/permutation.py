@@ -16,7 +16,7 @@ unless there are fewer places than one global batch. DROP leaves the partial glo
 the same number of steps, and only full batches.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
@@ -109,6 +109,24 @@ class Sharding:
             np.minimum(self.rows - firsts, self.global_batch_size) * self.rank // self.world_size
         )
         return firsts + shares + inside
+
+    def where(self, index: int, /) -> tuple[int, int] | None:
+        """The step and the rank at which a place comes, of those that are distributed; None if DROP leaves it out."""
+        step, inside = divmod(index, self.global_batch_size)
+        size = min(self.rows - step * self.global_batch_size, self.global_batch_size)
+        if size < self.global_batch_size and self.last_batch_policy == "DROP":
+            return None
+        # The last rank whose share begins at this place or before it: size * rank // world_size <= inside.
+        return step, ((inside + 1) * self.world_size - 1) // size
+
+    def where_repeated(self, place: int, rows: int, /) -> list[tuple[int, int]]:
+        """The step and the ranks at which FILL repeats a place of an epoch of ``rows`` places."""
+        last = self.rows // self.global_batch_size
+        lacking = self.global_batch_size - self.rows % self.global_batch_size
+        if self.last_batch_policy != "FILL" or lacking == self.global_batch_size or place >= lacking:
+            return []
+        ranks = (replace(self, rank=rank) for rank in range(self.world_size))
+        return [(last, one.rank) for one in ranks for again in one.repeated(last, rows).tolist() if again == place]
 
     def repeats(self, step: int, /) -> int:
         """How many places at the end of this step's batch FILL repeats; 0 with other policies."""

@@ -2,15 +2,20 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
 from loader.errors import OptionError, StateError
+from loader.order.history import Past, Run
 from loader.order.permutation import LastBatchPolicy, Sharding
 
 _OF_THE_SAMPLES = ("fingerprint", "rows")
 _OF_THE_ORDER = ("seed", "shuffle")
+_ONLY = 1 << 40  # a stride after which there is no other batch
 
 
 class PlanState(Protocol):
@@ -31,6 +36,15 @@ class PlanState(Protocol):
 
     def following(self) -> "PlanState":
         """The state at the beginning of the next epoch."""
+        ...
+
+    @property
+    def past(self) -> Past:
+        """The runs that led to it."""
+        ...
+
+    def with_past(self, past: Past, /) -> "PlanState":
+        """The state with the runs that led to it."""
         ...
 
     def to_dict(self) -> dict[str, Any]:
@@ -106,6 +120,39 @@ class Plan(ABC):
     @abstractmethod
     def going_on(self, state: Mapping[str, Any], /) -> Self:
         """The same plan, from a state on. Raises `StateError` for a state of another plan."""
+
+    def of_run(self, run: Run, /) -> Self:
+        """The plan of a run, on its first rank. Raises `StateError` for a run of another plan."""
+        made = replace(
+            self,
+            batch_size=run.batch_size,
+            world_size=run.world_size,
+            rank=0,
+            last_batch_policy=run.last_batch_policy,
+            loaded=None,
+        )
+        return made.going_on(run.begin)
+
+    @abstractmethod
+    def delivered(self, epoch: int, end: Mapping[str, Any], /) -> int:
+        """How many batches of an epoch all ranks together have delivered, in order, up to a state. Raises `StateError`
+        for another state.
+        """
+
+    @abstractmethod
+    def positions(self, step: Any, /) -> NDArray[np.int64]:
+        """The positions in the split of a batch, int64 ``(b,)``."""
+
+    def on_all_ranks(self, epoch: int, step: int, /) -> list[tuple[int, NDArray[np.int64]]]:
+        """The ranks that have a batch number ``step`` of an epoch, and its positions."""
+        offset = step - self.first_step(epoch)
+        plans = (replace(self, rank=rank) for rank in range(self.world_size))
+        planned = [(plan.rank, next(plan.steps(epoch, offset=offset, every=_ONLY), None)) for plan in plans]
+        return [(rank, self.positions(batch)) for rank, batch in planned if batch is not None]
+
+    @abstractmethod
+    def where(self, epoch: int, position: int, /) -> list[tuple[int, int]]:
+        """The batches of an epoch, on any rank, that have a position: their numbers and ranks, ascending."""
 
     def _begin(self, epoch: int) -> Any:
         """The state at the start of an epoch: all of it, or the rest in the loaded state."""

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from formats.permutation import Permutation
 from loader.errors import StateError
+from loader.order.history import closed
 from loader.order.permutation import Sharding, epoch_order
 from loader.order.plan import Plan, check_same
 from loader.order.state import Left, Share, State
@@ -95,8 +96,48 @@ class Schedule(Plan):
                 "Wanted the state of all ranks. Found: the state of one rank with out-of-order delivery. "
                 "Join the states of all ranks with loader.merge_states."
             )
+        is_begin = found.epoch == 0 and found.dealt == found.rows
+        found = found.with_past(closed(found.past, found.to_dict(), is_begin=is_begin))
         # The same order goes on, also in batches of another size.
         return replace(self, loaded=found, sampling=found.sampling)
+
+    def delivered(self, epoch: int, end: Mapping[str, Any], /) -> int:
+        begin, found = self._begin(epoch), State.from_dict(end)
+        if found.epoch > epoch:
+            return self._sharding(begin.dealt).most_steps
+        return (begin.dealt - found.dealt) // self.whole.global_batch_size if found.epoch == epoch else 0
+
+    def positions(self, step: Step, /) -> NDArray[np.int64]:
+        return step.positions
+
+    def on_all_ranks(self, epoch: int, step: int, /) -> list[tuple[int, NDArray[np.int64]]]:
+        # At once: computing an order takes as long for the places of one rank as for those of all.
+        begin, number = self._begin(epoch), step - self.first_step(epoch)
+        ranks = [replace(self, rank=rank) for rank in range(self.world_size)]
+        shardings = [(one.rank, one._sharding(begin.dealt)) for one in ranks]
+        having = [(rank, sharding) for rank, sharding in shardings if number < sharding.steps]
+        places = [self._places(begin.left, sharding, number) for _, sharding in having]
+        if (order := self.order(epoch)) is not None and places:
+            places = np.split(order(np.concatenate(places)), np.cumsum([len(one) for one in places[:-1]]))
+        return [(rank, found) for (rank, _), found in zip(having, places, strict=True)]
+
+    def where(self, epoch: int, position: int, /) -> list[tuple[int, int]]:
+        begin, first = self._begin(epoch), self.first_step(epoch)
+        left, sharding = begin.left, self._sharding(begin.dealt)
+        found: list[tuple[int, int]] = []
+        for place in self.places_of(epoch, position):
+            index = left.index(place)
+            if index is not None and (own := sharding.where(index)) is not None:
+                found.append(own)
+            found += sharding.where_repeated(place, self.rows)
+        return sorted((first + step, rank) for step, rank in found)
+
+    def places_of(self, epoch: int, position: int, /) -> list[int]:
+        """The places of an epoch at which a position comes, ascending: none, one or several."""
+        order = self.order(epoch)
+        if isinstance(order, StratifiedOrder):
+            return order.places_of(position)
+        return [position] if order is None else order.inverse(np.array([position])).tolist()
 
     def _begin(self, epoch: int) -> State:
         begin: State = super()._begin(epoch)  # its state may come from ranks with another global batch

@@ -5,14 +5,16 @@ delivers in order knows what all ranks have delivered at its step. Out of order 
 `merge_states` joins the states of all ranks.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loader.errors import StateError
+from loader.order.history import Past, merged, past_of, without_past
 from loader.order.permutation import Sharding
 from loader.order.strata import Sampling
 
@@ -41,6 +43,13 @@ class Left:
         if is_pending.any():
             places[is_pending] = np.array(self.pending, dtype=np.int64)[indices[is_pending]]
         return places
+
+    def index(self, place: int) -> int | None:
+        """The index of a place; None if it is not left."""
+        if place >= self.start:
+            return len(self.pending) + place - self.start
+        index = bisect_left(self.pending, place)
+        return index if index < len(self.pending) and self.pending[index] == place else None
 
     def after(self, end: int, *, late: Iterable[int] = ()) -> "Left":
         """What is left once all indices below ``end`` but the ``late`` ones were delivered."""
@@ -88,6 +97,7 @@ class State:
     share: Share | None = None
     checksums: str | None = None  # the fingerprint of those that images were compared with; earlier states have none
     sampling: Sampling | None = None  # how classes share the epoch; None if they do not
+    past: Past = field(default=(), compare=False)  # the runs that led to it
 
     @property
     def left(self) -> Left:
@@ -117,34 +127,41 @@ class State:
         """The state at the beginning of the next epoch."""
         return replace(self, epoch=self.epoch + 1, start=0, pending=(), share=None)
 
+    def with_past(self, past: Past, /) -> "State":
+        """The state with the runs that led to it."""
+        return replace(self, past=past)
+
     def to_dict(self) -> dict[str, Any]:
         """The state as dictionaries, lists, texts and numbers."""
-        found = asdict(self)
-        share = found["share"] and {**found["share"], "late": list(found["share"]["late"])}
+        found = {one.name: getattr(self, one.name) for one in fields(self)}
+        share = self.share and {**asdict(self.share), "late": list(self.share.late)}
         if self.checksums is None:  # as in earlier versions
             del found["checksums"]
         if self.sampling is None:
             del found["sampling"]
         else:
             found["sampling"] = self.sampling.to_dict()
-        return {"format": _FORMAT, **found, "pending": list(self.pending), "share": share}
+        past = {"past": [run.to_dict() for run in self.past]} if self.past else {}
+        return {"format": _FORMAT, **without_past(found), "pending": list(self.pending), "share": share, **past}
 
     @classmethod
     def from_dict(cls, found: Mapping[str, Any], /) -> "State":
         """The state that `to_dict` returned; raises `StateError` for anything else."""
         if not isinstance(found, Mapping):
             raise StateError(f"Wanted a state from state_dict(). Found: {type(found).__name__}")
-        fields = dict(found)
-        version = fields.pop("format", None)
+        given = dict(found)
+        version = given.pop("format", None)
         if version != _FORMAT:
             raise StateError(f"Wanted a state of format {_FORMAT} from state_dict(). Found: format {version!r}")
         try:
-            share = fields.pop("share")
+            share = given.pop("share")
             if share is not None:
                 share = Share(**{**share, "late": tuple(share["late"])})
-            if (sampling := fields.pop("sampling", None)) is not None:
+            if (sampling := given.pop("sampling", None)) is not None:
                 sampling = Sampling.from_dict(sampling)
-            state = cls(**{**fields, "pending": tuple(fields["pending"]), "share": share, "sampling": sampling})
+            past = past_of(given.pop("past", ()))
+            values = {**given, "pending": tuple(given["pending"]), "share": share, "sampling": sampling, "past": past}
+            state = cls(**values)
             is_sound = state.epoch >= 0 and 0 <= state.start <= state.rows
             is_sound &= all(0 <= place < state.start for place in state.pending)
             is_sound &= state.start < state.rows or bool(state.pending)  # something is left
@@ -181,7 +198,7 @@ def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     if not shares:
         if any(part != parts[0] for part in parts):
             raise StateError("Wanted the states of all ranks at one step. Found: states of several steps")
-        return parts[0].to_dict()
+        return replace(parts[0], past=merged([part.past for part in parts])).to_dict()
     shared = [replace(part, share=None) for part in parts if part.share is not None]
     world_size, batch_size = shares[0].world_size, shares[0].batch_size
     is_one = all((share.world_size, share.batch_size) == (world_size, batch_size) for share in shares)
@@ -196,7 +213,8 @@ def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             f"Found: {len(parts)}, of ranks {', '.join(str(share.rank) for share in shares)} among them"
         )
     end, late = _delivered(shared[0].left, shares)
-    return shared[0].after(end, late=late).to_dict()
+    after = shared[0].after(end, late=late)
+    return replace(after, past=merged([part.past for part in parts])).to_dict()
 
 
 def _delivered(left: Left, shares: Sequence[Share]) -> tuple[int, list[int]]:

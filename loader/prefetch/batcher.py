@@ -60,6 +60,7 @@ class Filled:
     samples: list[Any]  # `Sample`, or `ShardSample`
     repeats: int  # so many of the last samples fill it
     skipped: Sequence[Sample] = ()  # should have been in it
+    skipped_repeats: Sequence[Sample] = ()  # should have filled it
     # With it, all samples with numbers below `end` but the `late` ones have been delivered.
     end: int = 0
     late: tuple[int, ...] = ()
@@ -112,6 +113,7 @@ class Batcher(ABC):
         _check(found)
         samples = [sample for sample in found if not sample.is_skipped]
         skipped = [sample for sample in found if sample.is_skipped and not sample.is_repeat]
+        skipped_repeats = [sample for sample in found if sample.is_skipped and sample.is_repeat]
         repeats = sum(sample.is_repeat for sample in samples)
         if self._is_padded and len(samples) < self._batch_size:
             fillers = samples or self._last
@@ -122,7 +124,7 @@ class Batcher(ABC):
             again = self._batch_size - len(samples)
             samples, repeats = [*samples, *islice(cycle(fillers), again)], repeats + again
         self._last = samples[-1:] or self._last
-        return Filled(number, samples, repeats, skipped, end, late)
+        return Filled(number, samples, repeats, skipped, skipped_repeats, end, late)
 
 
 class InOrder(Batcher):

@@ -1,11 +1,15 @@
 """The epochs of a folder of shards on one rank, and its position after a batch. Pure arithmetic."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from loader.errors import OptionError, StateError
+from loader.order.history import Past, Run, closed, past_of, without_past
 from loader.order.permutation import LastBatchPolicy, Sharding
 from loader.order.plan import Plan, check_same
 from loader.shards.shard_order import Deal, EpochOrder, Numbers, Ranges, ShardStep, steps
@@ -32,6 +36,7 @@ class ShardState:
     mix: int
     left: Ranges | None = None
     steps: int = 0
+    past: Past = field(default=(), compare=False)  # the runs that led to it
 
     def deal(self) -> Deal:
         """How what was left is distributed."""
@@ -51,15 +56,20 @@ class ShardState:
         """The state at the beginning of the next epoch."""
         return replace(self, epoch=self.epoch + 1, left=None, steps=0)
 
+    def with_past(self, past: Past, /) -> "ShardState":
+        """The state with the runs that led to it."""
+        return replace(self, past=past)
+
     def to_dict(self) -> dict[str, Any]:
         """The state as dictionaries, lists, texts and numbers."""
         left = None if self.left is None else [list(one) for one in self.left]
         return {
             "format": _FORMAT,
             "kind": "shards",
-            **asdict(self),
+            **without_past({one.name: getattr(self, one.name) for one in fields(self)}),
             "left": left,
             "global_batch_size": self.batch_size * self.world_size,
+            **({"past": [run.to_dict() for run in self.past]} if self.past else {}),
         }
 
     @classmethod
@@ -70,7 +80,8 @@ class ShardState:
                 raise ValueError(f"{found['kind']!r}, format {found['format']!r}")
             left = found["left"]
             ranges = None if left is None else tuple((int(start), int(stop)) for start, stop in left)
-            state = cls(**{**{one.name: found[one.name] for one in fields(cls)}, "left": ranges})
+            given = {one.name: found[one.name] for one in fields(cls) if one.name != "past"}
+            state = cls(**{**given, "left": ranges, "past": past_of(found.get("past", ()))})
             numbers = (state.epoch, state.rows, state.steps, state.seed, *(x for one in ranges or () for x in one))
             if not all(type(number) is int for number in numbers) or min(state.epoch, state.steps) < 0:
                 raise ValueError("something other than whole numbers")
@@ -106,6 +117,8 @@ class ShardSchedule(Plan):
     def going_on(self, state: Mapping[str, Any], /) -> "ShardSchedule":
         """The same schedule, from a state on. Raises `StateError` for a state of other shards or another order."""
         found = ShardState.from_dict(state)
+        is_begin = found.epoch == found.steps == 0 and found.left is None
+        past = closed(found.past, found.to_dict(), is_begin=is_begin)
         ours = self._whole_epoch(found.epoch)
         check_same(found, ours, samples="these shards")
         if any(getattr(found, name) != getattr(ours, name) for name in _OF_THE_DEAL):
@@ -113,7 +126,35 @@ class ShardSchedule(Plan):
             found = replace(ours, left=left)
             if left is not None and not left:
                 found = found.following()
-        return replace(self, loaded=found)
+        return replace(self, loaded=replace(found, past=past))
+
+    def of_run(self, run: Run, /) -> "ShardSchedule":
+        own = {name: run.begin[name] for name in ("streams", "mix")}
+        return super(ShardSchedule, replace(self, **own)).of_run(run)
+
+    def delivered(self, epoch: int, end: Mapping[str, Any], /) -> int:
+        begin, found = self._begin(epoch), ShardState.from_dict(end)
+        if found.epoch > epoch:
+            return self._sharding(begin.dealt).most_steps
+        return found.steps - begin.steps if found.epoch == epoch else 0
+
+    def positions(self, step: ShardStep, /) -> NDArray[np.int64]:
+        return self._starts[list(step.pieces)] + np.array(step.insides, dtype=np.int64)
+
+    def where(self, epoch: int, position: int, /) -> list[tuple[int, int]]:
+        # The order of shards has no inverse: all batches are looked through.
+        piece = int(np.searchsorted(self._starts, position, side="right")) - 1
+        wanted = piece, position - int(self._starts[piece])
+        return sorted(
+            (step.number, rank)
+            for rank in range(self.world_size)
+            for step in replace(self, rank=rank).steps(epoch)
+            if piece in step.pieces and wanted in zip(step.pieces, step.insides, strict=True)
+        )
+
+    @cached_property
+    def _starts(self) -> Numbers:
+        return np.concatenate([[0], np.cumsum(self.pieces)]).astype(np.int64)
 
     def _order(self, epoch: int) -> EpochOrder:
         return EpochOrder(self.pieces, self.fingerprint, self.seed, epoch, self.shuffle)

@@ -23,6 +23,7 @@ import torch
 from torchvision.datasets import ImageFolder
 
 import loader
+from imagestrata.cli import main as imagestrata
 from imagestrata.devstack.servers.cassandra import Cassandra
 from loader.shards import make_client, upload_cv_dataset
 from schemas.models import SUFFIX, ModelRecord
@@ -170,6 +171,22 @@ def ids(lines: list[dict[str, Any]], epoch: int) -> list[str]:
     return [one for line in lines if line["epoch"] == epoch for one in line["ids"]]
 
 
+def replayed(folder: Path, epochs: int = 2) -> list[tuple[int, int, list[str]]]:
+    """What `imagestrata replay` says of the checkpoint: epoch, step and ids of each batch, sorted."""
+    found = []
+    for epoch in range(epochs):
+        with chdir(folder), redirect_stdout(io.StringIO()) as said:
+            assert imagestrata(["replay", "checkpoint.pt", "--epoch", str(epoch), "--steps", "0:99", "--json"]) == 0
+        batches = json.loads(said.getvalue())
+        assert all(one["is_exact"] for one in batches)
+        found += [(epoch, one["step"], [one_id.replace("-", "") for one_id in one["ids"]]) for one in batches]
+    return sorted(found)
+
+
+def traced(lines: list[dict[str, Any]]) -> list[tuple[int, int, list[str]]]:
+    return sorted((line["epoch"], line["step"], line["ids"]) for line in lines)
+
+
 @pytest.mark.parametrize(("source", "ranks"), [("files", 1), ("split", 2), ("rows", 1), ("shards", 1)])
 def test_training_learns_from_each_source(run: Run, data: Data, tmp_path: Path, source: str, ranks: int) -> None:
     arguments = [*getattr(data, source), *SMALL, "--b", str(8 // ranks), "--epochs=4", "--dali_cpu"]
@@ -271,6 +288,7 @@ def test_a_stopped_training_resumes_at_the_next_image(
     for line in found:
         in_steps.setdefault((line["epoch"], line["step"]), set()).update(line["ids"])
     assert in_steps == {(line["epoch"], line["step"]): {*line["ids"]} for line in undisturbed}
+    assert replayed(folder) == traced(found)
     if before == after == 1:
         assert [line["loss"] for line in found] == pytest.approx([line["loss"] for line in undisturbed], rel=1e-4)
 
@@ -423,8 +441,9 @@ def test_damaged_pictures_can_be_skipped(data: Data, here: None, capfd: pytest.C
     assert main(usual) == 1
     errors = capfd.readouterr().err
     assert re.search(r"train\.py: Wanted .* on_undecodable='skip'", errors), errors
-    assert main([*usual, "--on-undecodable", "skip"]) == 0
-    assert len({*ids(trace(Path()), 0)}) == 95
+    assert main([*usual, "--on-undecodable", "skip", "--trace", "skipping"]) == 0
+    assert len({*ids(trace(Path(), "skipping"), 0)}) == 95
+    assert replayed(Path(), epochs=1) == traced(trace(Path(), "skipping"))
 
 
 def test_other_classes_in_validation_are_refused_by_name(

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from loader import Batch, LoaderError, MissingImageError, UnreachableError, merge_states
+from loader import Batch, History, LoaderError, MissingImageError, Split, UnreachableError, merge_states
+from loader.order.history import without_past
 from loader.order.permutation import epoch_order
 from loader.order.state import State
 from loader.order.strata import Sampling, StratifiedOrder, classes_of
@@ -17,6 +18,7 @@ from tests.support.simulation.reader import FINGERPRINT, IDS, SEED, Got, Reader,
 from tests.support.simulation.scenarios import Life, Scenario
 
 _FIRST_READS = 16  # in flight before any size is known
+_EVERY = 8  # scenarios whose history is judged: it takes as long as playing them
 
 
 class BrokenError(AssertionError):
@@ -54,6 +56,17 @@ def dealt(scenario: Scenario, life: Life, order: Sequence[int], left: Sequence[i
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """A batch that was delivered."""
+
+    epoch: int
+    step: int
+    rank: int
+    positions: list[int]
+    repeats: int
+
+
 class Play:
     """Plays a scenario, life by life."""
 
@@ -69,10 +82,16 @@ class Play:
         self._at: list[int | None] = []  # the next batch of each reader; None at the end of its epoch
         self._has_batches = False  # whether the epoch had any for a reader
         self._steps: int | None = None  # the first batch that not all readers have delivered; None after the epoch
+        self._traced: list[Traced] = []  # what counts as delivered, by the states
 
     def _made(self) -> Any:
         """What is stored, and what the loader must deliver of it."""
         return stored(self.scenario)
+
+    def _split(self) -> Split:
+        """What is read."""
+        split: Split = self._stored.split
+        return split
 
     def run(self) -> int:
         """Play all lives. Returns how many epochs were begun; raises `BrokenError`."""
@@ -97,7 +116,41 @@ class Play:
                 want((stats.held_bytes, stats.in_flight) == (0, 0), f"after the end, {stats} holds something")
             if is_hopeless:
                 break
+        if state is not None and not self.scenario.number % _EVERY:
+            self._judge_history(History(self._split(), state))
         return self.epochs
+
+    def _judge_history(self, history: History) -> None:
+        """Compare what the last state knows of the past with what was delivered."""
+        scenario = self.scenario
+        if not scenario.in_order:
+            return self._judge_seen(history)
+        asked = sorted({(one.epoch, one.step) for one in self._traced})
+        replayed = [one for epoch, step in asked for one in history.replay(epoch, step)]
+        found = [(one.epoch, one.step, one.rank, one.positions.tolist()) for one in replayed if one.is_exact]
+        is_known = len(found) == len(replayed)
+        for one in self._traced:
+            key = (one.epoch, one.step, one.rank, one.positions)
+            is_filled = one.repeats == len(one.positions)  # by another batch, as all of its own samples are left out
+            want(key in found or not is_known or is_filled, f"replays {found} instead of {one}")
+        # Passes that were left early are in the history, too.
+        is_all = not any(life.tries for life in scenario.lives) and is_known
+        want(not is_all or len(found) <= len(self._traced), f"replays {found} instead of {self._traced}")
+        for one in self._traced[:: max(1, len(self._traced) // 4)]:
+            if is_known and one.repeats < len(one.positions):
+                at = (one.epoch, one.step, one.rank)
+                where = [(it.epoch, it.step, it.rank) for it in history.seen(one.positions[0])]
+                want(at in where, f"has seen {one.positions[0]} at {where}, not at {at}")
+        return None
+
+    def _judge_seen(self, history: History) -> None:
+        """As `_judge_history`, out of order: whether an image was seen, but not at which step."""
+        if self.scenario.bad or history.unknown:  # of a pass that was left, each rank knows only its own part
+            return
+        delivered = {(one.epoch, p) for one in self._traced for p in one.positions}
+        for position in {p for _, p in delivered} | {0}:
+            given = {one.epoch for one in history.seen(position)}
+            want({epoch for epoch, p in delivered if p == position} <= given, f"has not seen {position}: {given}")
 
     def _live(self, life: Life, readers: Sequence[Reader]) -> bool:
         """Read the epochs of a life, until it ends. Returns whether another life would end in the same way."""
@@ -112,6 +165,11 @@ class Play:
             self._has_batches = any(unit for unit, _ in found)
             self._at = [_next(unit, got) for unit, got in found]
             self._steps = min((one for one in self._at if one is not None), default=None)
+            self._traced += [
+                Traced(self._epoch, batch.step, reader.rank, batch.positions.tolist(), batch.repeats)
+                for reader, (_, got) in zip(readers, found, strict=True)
+                for batch in got.batches if self._steps is None or batch.step < self._steps
+            ]  # fmt: skip
             if self._steps is None:
                 self._epoch, self._left = self._epoch + 1, list(range(self.scenario.rows))
                 continue
@@ -242,8 +300,10 @@ class Play:
         """The state of all ranks where this life ended, which must have what is left."""
         states = [self._state_of(one, at) for one, at in zip(readers, self._at, strict=True) if not one.worker]
         if self.scenario.in_order:
-            want(all(one == states[0] for one in states), f"ranks give different states: {states}")
-            state = states[0]
+            alone = [without_past(one) for one in states]
+            want(all(one == alone[0] for one in alone), f"ranks give different states: {states}")
+            is_of_all = self.scenario.skips and all(one.life.workers == 1 for one in readers)
+            state = merge_states(states) if is_of_all else states[0]
         else:
             state = merge_states(states)
         of, given = self._given(state)

@@ -16,6 +16,7 @@ import loader.shards
 from etl.secrets import PROPERTIES
 from imagestrata import hub
 from jobs import arguments, cache_rows, delete, featurize, ingest, relabel, shard, split, verify
+from loader.order.history import Run
 from loader.order.state import State
 from loader.order.strata import Sampling
 from schemas import cache, datasets, manifest, offline, shards
@@ -80,9 +81,11 @@ def test_the_fields_of_a_manifest_are_those_of_its_dataclasses(heading: str, cla
 
 
 def test_the_keys_of_a_state_are_those_that_it_has() -> None:
-    with_all = {"checksums": "", "sampling": Sampling("balanced", 1)}
+    run = Run(begin={}, end=None, batch_size=1, world_size=1, last_batch_policy="PARTIAL")
+    with_all = {"checksums": "", "sampling": Sampling("balanced", 1), "past": (run,)}
     state = State(fingerprint="", seed=0, shuffle=True, epoch=0, global_batch_size=1, rows=1, **with_all)  # type: ignore[arg-type]
     assert first_column(section("formats.md", "Loader state")) == set(state.to_dict())
+    assert first_column(section("formats.md", "Past runs")) == set(run.to_dict())
 
 
 def test_the_columns_of_the_metadata_table_are_those_of_its_definition() -> None:

@@ -18,6 +18,7 @@ import loader
 from etl.pictures.images import read_header
 from etl.pictures.masks import upright_mask
 from etl.pictures.plan import Recode
+from loader.order.history import without_past
 from tests.support.encoding import encoded
 from tests.support.pictures import SHADES, exif, picture, shades, texture
 from tests.support.row_sources import RowSource
@@ -185,7 +186,7 @@ def test_batches_prefetched_by_dali_do_not_count_as_delivered(
     again, rest = begin(8)
     with again:
         again.load_state_dict(state)  # into the source, during an iteration
-        assert rest.state_dict() == state
+        assert without_past(rest.state_dict()) == without_past(state)
         assert [labels.tolist() for _, labels in rest] == undisturbed[1][3:]
         assert [labels.tolist() for _, labels in rest] == undisturbed[2]
     smaller, rest = begin(5)
@@ -225,7 +226,7 @@ def test_iterators_over_one_source_have_positions_of_their_own(source: RowSource
     with again:
         one.load_state_dict(states[0])
         other.load_state_dict(states[1])
-        assert [one.state_dict(), other.state_dict()] == states
+        assert [*map(without_past, (one.state_dict(), other.state_dict()))] == [*map(without_past, states)]
         fresh = undecoded(again)
         assert Counter(numbers_of(fresh)) == Counter(LABELS)
         for begun, rest in ((seen, one), (seen_by_other, other)):

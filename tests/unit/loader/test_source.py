@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import loader
+from loader.order.history import without_past
 from loader.order.schedule import Schedule
 from loader.prefetch.stats import Stats
 from tests.support.row_sources import RowSource
@@ -135,7 +136,8 @@ def test_an_interrupted_epoch_resumes_at_the_next_sample(sources: Sources, befor
     second = [sources(rank=rank, world_size=after) for rank in range(after)]
     for source in second:
         source.load_state_dict(states[0])
-        assert (source.first_epoch, source.state_dict()) == (1, {**states[0], "global_batch_size": 8 * after})
+        given = without_past(states[0]) | {"global_batch_size": 8 * after}
+        assert (source.first_epoch, without_past(source.state_dict())) == (1, given)
     for together in turns(second, 1):
         found += ids_of(iter(together))
     assert found == undisturbed
@@ -157,24 +159,24 @@ def test_a_state_is_that_of_one_pass(sources: Sources) -> None:
     next(one)
     at = state | {"epoch": 0, "start": 8}
     next(source.epoch(2)), list(source.epoch(5))  # a look at another batch, and a whole pass
-    assert source.state_dict() == at
+    assert without_past(source.state_dict()) == at
     other = source.epoch(1)
-    assert source.state_dict() == at
+    assert without_past(source.state_dict()) == at
     next(other)
     for pass_ in (one, other):
         with pytest.raises(loader.OptionError, match=r"position of one pass\. Found: 2 passes that have begun"):
             source.state_dict()
         next(pass_)
     one.close()
-    assert source.state_dict() == state | {"epoch": 1, "start": 16}
+    assert without_past(source.state_dict()) == state | {"epoch": 1, "start": 16}
     next(source.epoch(2))
     source.note(1, 3)  # of the pass that is open, also after another one
-    assert source.state_dict() == state | {"epoch": 1, "start": 24}
+    assert without_past(source.state_dict()) == state | {"epoch": 1, "start": 24}
     source.note(1, 2)
     other.close()
-    assert source.state_dict() == state | {"epoch": 1, "start": 16}
+    assert without_past(source.state_dict()) == state | {"epoch": 1, "start": 16}
     list(source.epoch(3))
-    assert source.state_dict() == state | {"epoch": 4}
+    assert without_past(source.state_dict()) == state | {"epoch": 4}
 
 
 def test_out_of_order_two_readings_of_an_epoch_have_no_common_position(sources: Sources) -> None:

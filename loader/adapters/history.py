@@ -1,0 +1,265 @@
+"""Which images a training has seen, and at which step, from a state alone: `History`."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import cycle, islice
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loader.errors import OptionError
+from loader.options import check_int
+from loader.order.history import Run
+from loader.order.plan import Plan
+from loader.order.schedule import Schedule
+from loader.order.state import State
+from loader.shards.pieces import locations_of
+from loader.shards.shard_schedule import ShardSchedule, ShardState
+from loader.shards.shard_set import Shards
+from loader.sources import classes_of_split
+from loader.splits import Split
+
+_ROWS_AT_ONCE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Replayed:
+    """The samples that one rank was given at one step.
+
+    Attributes:
+        run: The number of the run, from 0: each source that continued from a state began a new one.
+        epoch: The number of the epoch.
+        step: The number of the batch in the epoch.
+        rank: The number of the rank.
+        positions: Positions in the split, int64 ``(b,)``, in the order of the batch.
+        ids: UUIDs, uint8 ``(b, 16)``, big-endian; ``(0, 16)`` for shards, which do not list their ids.
+        is_exact: Whether these are the samples of the batch. Otherwise they are those that the order has for it: out
+            of order, samples come up to 4,096 places earlier or later, and it may not be known which were left out.
+    """
+
+    run: int
+    epoch: int
+    step: int
+    rank: int
+    positions: NDArray[np.int64]
+    ids: NDArray[np.uint8]
+    is_exact: bool
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A batch that had an image.
+
+    Attributes:
+        run: The number of the run, from 0.
+        epoch: The number of the epoch.
+        step: The number of the batch in the epoch.
+        rank: The rank that had it.
+        is_exact: Whether it was this batch. Otherwise it was one before or after, or it is not known whether the image
+            was left out.
+    """
+
+    run: int
+    epoch: int
+    step: int
+    rank: int
+    is_exact: bool
+
+
+class History:
+    """What was delivered on the way to a state, on all ranks: which images at which step, and which step an image.
+
+    Nothing is logged for this. The order of an epoch is computed, and a state names the runs that led to it, with
+    their batch sizes and numbers of ranks, and the samples that were left out. So one state of the last step is enough
+    for a whole training, however often it was interrupted. A rank knows only which samples it has left out itself:
+    join the states of all ranks with `merge_states` if images may be left out.
+
+    A run begins when a source is made or loads a state, and when a pass does not follow what was read before. With
+    ``epoch`` and ``steps`` of `Source.state_dict`, all batches before count as delivered.
+
+    Args:
+        split: The split, class folders or shards that the source read.
+        state: A state of the source, or of one of its iterators.
+
+    Raises:
+        StateError: The state is of another split, or of one rank with out-of-order delivery.
+    """
+
+    def __init__(self, split: Split | Shards, state: Mapping[str, Any]) -> None:
+        self._split = split
+        self._plan = _plan_of(split, state)
+        loaded = self._plan.going_on(state).loaded
+        assert loaded is not None
+        self._loaded, self._runs = loaded, loaded.past
+
+    def __repr__(self) -> str:
+        return f"History({self._split!r}, {len(self._runs)} runs)"
+
+    @property
+    def delivered(self) -> tuple[int, int]:
+        """Where the state is: its epoch, and how many images of it were delivered."""
+        loaded = self._loaded
+        images = len(self._split) - loaded.dealt
+        if isinstance(loaded, ShardState):
+            images += min(loaded.dealt, loaded.steps * loaded.batch_size * loaded.world_size)
+        return loaded.epoch, images
+
+    @property
+    def unknown(self) -> list[str]:
+        """What is not known, in words: earlier states without a history, passes that were read at the same time."""
+        found = []
+        for number, run in enumerate(self._runs):
+            if not run.is_contiguous:
+                end = run.end or {}
+                found.append(
+                    f"run {number}: the batches before step {self._steps_of(run, end)} of epoch {end['epoch']}"
+                )
+            elif run.known is not None and (missing := sorted({*range(run.world_size)} - {*run.known})):
+                ranks = ", ".join(map(str, missing))
+                found.append(f"run {number}: which samples were left out on ranks {ranks}")
+        return found
+
+    def replay(self, epoch: int, steps: int | range) -> list[Replayed]:
+        """Which samples the batches of an epoch had.
+
+        Args:
+            epoch: The number of the epoch.
+            steps: One step, or a range of them.
+
+        Returns:
+            The batches of all ranks, by run, step and rank. A step that two runs have had, with other batch sizes, is
+            there twice. A step that was not delivered on the way to the state is not there.
+
+        Raises:
+            OptionError: Numbers below 0.
+        """
+        check_int("epoch", epoch, 0)
+        wanted = steps if isinstance(steps, range) else range(steps, steps + 1)
+        if wanted and min(wanted) < 0:
+            raise OptionError(f"Wanted steps of at least 0. Found: {wanted}")
+        found: list[Replayed] = []
+        for number, run, begun, done in self._delivering(epoch):
+            first = begun.first_step(epoch)
+            for step in wanted:
+                if first <= step < first + done:
+                    found += self._batches(number, run, epoch, step)
+        return found
+
+    def seen(self, image: UUID | str | int) -> list[Seen]:
+        """The batches that had an image.
+
+        Args:
+            image: Its id, or its position in the split; for shards, the position only.
+
+        Returns:
+            The batches, by run, epoch and step; none if the state's training has not seen the image.
+
+        Raises:
+            OptionError: The split has no such image.
+        """
+        position, found = self._position_of(image), []
+        last = max((int((run.end or {})["epoch"]) for run in self._runs), default=-1)
+        for epoch in range(last + 1):
+            for number, run, begun, done in self._delivering(epoch):
+                first = begun.first_step(epoch)
+                is_whole = int((run.end or {})["epoch"]) > epoch
+                for step, rank in dict.fromkeys(begun.where(epoch, position)):
+                    is_here = (
+                        first <= step < first + done if run.in_order else is_whole or self._is_out(run, epoch, position)
+                    )
+                    if is_here and (epoch, step, position) not in self._left_out[number]:
+                        found.append(Seen(number, epoch, step, rank, self._is_exact(run, rank)))
+        return sorted(found, key=lambda one: (one.run, one.epoch, one.step, one.rank))
+
+    @cached_property
+    def _left_out(self) -> list[set[tuple[int, int, int]]]:
+        return [{*run.left_out} for run in self._runs]
+
+    @cached_property
+    def _plans(self) -> list[Plan]:
+        return [self._plan.of_run(run) for run in self._runs]
+
+    def _delivering(self, epoch: int) -> Iterator[tuple[int, Run, Plan, int]]:
+        """The runs that have delivered batches of an epoch, with their plans on rank 0 and how many batches."""
+        for number, run in enumerate(self._runs):
+            assert run.end is not None  # `closed` has set it
+            if run.is_contiguous and run.begin["epoch"] <= epoch <= run.end["epoch"]:
+                begun = self._plans[number]
+                if done := begun.delivered(epoch, run.end):
+                    yield number, run, begun, done
+
+    def _batches(self, number: int, run: Run, epoch: int, step: int) -> Iterator[Replayed]:
+        gone = {
+            position
+            for its_epoch, its_step, position in self._left_out[number]
+            if (its_epoch, its_step) == (epoch, step)
+        }
+        for rank, positions in self._plans[number].on_all_ranks(epoch, step):
+            kept = [one for one in positions.tolist() if one not in gone]
+            if len(kept) < len(positions) and run.last_batch_policy != "PARTIAL" and kept:
+                kept = [*islice(cycle(kept), run.batch_size)]
+            if kept or not gone:
+                found = np.array(kept, dtype=np.int64)
+                yield Replayed(number, epoch, step, rank, found, self._ids(found), self._is_exact(run, rank))
+
+    def _is_exact(self, run: Run, rank: int) -> bool:
+        return run.in_order and (run.known is None or rank in run.known)
+
+    def _is_out(self, run: Run, epoch: int, position: int) -> bool:
+        """Whether the last epoch of a run that was read out of order has delivered a position."""
+        assert isinstance(self._plan, Schedule)
+        left = State.from_dict(run.end or {}).left
+        return any(left.index(place) is None for place in self._plan.places_of(epoch, position))
+
+    def _steps_of(self, run: Run, end: Mapping[str, Any]) -> int:
+        return self._plan.going_on(end).first_step(int(end["epoch"])) if end else 0
+
+    def _ids(self, positions: NDArray[np.int64]) -> NDArray[np.uint8]:
+        if isinstance(self._split, Shards):
+            return np.empty((0, 16), dtype=np.uint8)
+        return np.asarray(self._split.ids[positions])
+
+    def _position_of(self, image: UUID | str | int) -> int:
+        rows = len(self._split)
+        if isinstance(image, int):
+            if not 0 <= image < rows:
+                raise OptionError(f"Wanted a position from 0 to {rows - 1} of {self._split!r}. Found: {image}")
+            return image
+        if isinstance(self._split, Shards):
+            raise OptionError(f"Wanted the position of a sample of {self._split!r}. Found: the id {image}")
+        try:
+            wanted = np.frombuffer((image if isinstance(image, UUID) else UUID(image)).bytes, dtype=np.uint8)
+        except (ValueError, AttributeError, TypeError):
+            raise OptionError(f"Wanted the id of an image, a UUID. Found: {image!r}") from None
+        for start in range(0, rows, _ROWS_AT_ONCE):
+            ids: Sequence[Any] | NDArray[np.uint8] = self._split.ids[start : start + _ROWS_AT_ONCE]
+            is_it = (np.asarray(ids) == wanted).all(axis=1)
+            if is_it.any():
+                return start + int(np.argmax(is_it))
+        raise OptionError(f"Wanted an image of {self._split!r}. Found: {image}, which is not in it")
+
+
+def _plan_of(split: Split | Shards, state: Mapping[str, Any]) -> Plan:
+    """The plan of the sources that could continue from a state."""
+    if isinstance(split, Shards):
+        found = ShardState.from_dict(state)
+        return ShardSchedule(
+            fingerprint=split.fingerprint,
+            pieces=np.array([one.samples for one in locations_of(split)], dtype=np.int64),
+            streams=found.streams, mix=found.mix, seed=found.seed, shuffle=found.shuffle,
+            batch_size=found.batch_size, rank=0, world_size=found.world_size, last_batch_policy=found.last_batch_policy,
+        )  # fmt: skip
+    if not isinstance(split, Split):
+        raise OptionError(f"Wanted a split, class folders or shards. Found: {split!r}")
+    known = State.from_dict(state)
+    return Schedule(
+        fingerprint=split.fingerprint, rows=len(split), seed=known.seed, shuffle=known.shuffle,
+        batch_size=known.global_batch_size, rank=0, world_size=1, last_batch_policy="PARTIAL",
+        sampling=known.sampling, classes=None if known.sampling is None else classes_of_split(split),
+    )  # fmt: skip

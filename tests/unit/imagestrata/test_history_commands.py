@@ -1,0 +1,100 @@
+"""`imagestrata replay` and `imagestrata seen`: which images a training has seen, from files of states."""
+
+import json
+import re
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+import torch
+from PIL import Image
+
+import loader
+from imagestrata.cli import main
+from tests.support.trees import picture, plant
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return plant(tmp_path / "tree", {f"{number % 2}/{number}.png": picture(number) for number in range(12)})
+
+
+@pytest.fixture
+def saved(folder: Path, tmp_path: Path) -> Callable[[int], dict[str, Any]]:
+    """Saves the state after so many batches of four images, as ``N.json`` and, as Lightning has it, ``N.pt``."""
+
+    def save(batches: int) -> dict[str, Any]:
+        with loader.FolderSource(loader.open_folder(folder), batch_size=4, rank=0, world_size=1) as source:
+            batch = [*islice(epoch := source.epoch(0), batches)][-1]
+            state = source.state_dict()
+            del epoch
+        (tmp_path / f"{batches}.json").write_text(json.dumps(state))
+        torch.save({"state_dict": {"w": torch.zeros(2)}, "DataModule": {"train": state}}, tmp_path / f"{batches}.pt")
+        return {"ids": [str(UUID(bytes=one.tobytes())) for one in batch.ids], "positions": batch.positions.tolist()}
+
+    return save
+
+
+@pytest.mark.parametrize("name", ["2.json", "2.pt"])
+def test_the_images_of_a_step_are_listed_and_drawn(
+    folder: Path, saved: Callable[[int], dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    wanted, usual = saved(2), [str(tmp_path / name), "--folder", str(folder), "--epoch", "0"]
+    assert main(["replay", *usual, "--steps", "1", "--sheet", str(tmp_path / "sheet.png")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["epoch", "step", "rank", "image", "class"]
+    assert [line.split()[:4] for line in lines[1:]] == [["0", "1", "0", one] for one in wanted["ids"]]
+    with Image.open(tmp_path / "sheet.png") as sheet:
+        assert sheet.size[0] > 100
+    assert main(["replay", *usual, "--steps", "0:9", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [one["step"] for one in found] == [0, 1]
+    assert found[1] == {"run": 0, "epoch": 0, "step": 1, "rank": 0, "is_exact": True, **wanted}
+
+
+def test_the_last_checkpoint_without_an_image_is_named(
+    folder: Path, saved: Callable[[int], dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ids = [saved(batches)["ids"][0] for batches in (1, 2, 3)]
+    paths = [str(tmp_path / name) for name in ("3.json", "1.json", "2.json")]  # in any order
+    assert main(["seen", ids[1], *paths, "--folder", str(folder)]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "epoch 0  step 1  rank 0",
+        f"{tmp_path}/3.json: image {ids[1]} was seen once",
+        f"the last checkpoint that had not seen it: {tmp_path}/1.json",
+    ]
+    assert main(["seen", ids[0], *paths, "--folder", str(folder), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["last_without"], [len(one["seen"]) for one in found["checkpoints"]]) == (None, [1, 1, 1])
+    assert main(["seen", ids[2], paths[1], "--folder", str(folder)]) == 0
+    assert "was seen at no step" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("arguments", "code", "found"), [
+    (["replay", "2.json", "--epoch", "0", "--steps", "5"], 1, "Wanted --split, .*Found: none, and .*2.json does not"),
+    (["replay", "2.json", "--epoch", "0", "--steps", "2:2"], 2, "wanted A:B with A below B"),
+    (["replay", "2.json", "--folder", "tree", "--epoch", "7", "--steps", "5"], 1, "2.json was saved before"),
+    (["replay", "2.json", "--folder", "tree", "--split", "s", "--epoch", "0", "--steps", "5"], 2, "Found: several"),
+    (["replay", "no.pt", "--folder", "tree", "--epoch", "0", "--steps", "0"], 1, "in no.pt. Found: No such file"),
+    (["replay", "text", "--folder", "tree", "--epoch", "0", "--steps", "0"], 1, "in text. Found: another file"),
+    (["replay", "empty.json", "--folder", "tree", "--epoch", "0", "--steps", "0"], 1, "Found: none in an empty file"),
+    (["seen", "no-id", "2.json", "--folder", "tree"], 1, "Wanted the id of an image, a UUID. Found: 'no-id'"),
+    (["seen", "12", "2.json", "--folder", "tree"], 1, "Wanted a position from 0 to 11"),
+])  # fmt: skip
+def test_what_cannot_be_answered_is_refused(
+    folder: Path, saved: Callable[[int], dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, found: str,
+) -> None:  # fmt: skip
+    saved(2)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text").write_text("no checkpoint")
+    (tmp_path / "empty.json").write_text("{}")
+    try:
+        given: object = main(arguments)
+    except SystemExit as ended:  # of argparse
+        given = ended.code
+    assert given == code
+    assert re.search(found, capsys.readouterr().err)
