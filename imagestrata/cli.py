@@ -85,6 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     module, extra, _ = COMMANDS[name]
     try:
         given = [name, *rest] if module.endswith("commands") else rest
+        logging.getLogger("cassandra").setLevel(logging.CRITICAL)  # our own messages have what matters of failures
         main_of = importlib.import_module(f"imagestrata.{module}").main
         with logs.on_stderr(f"imagestrata {name}"):
             return int(main_of(given))

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -425,7 +424,6 @@ def _similar(args: argparse.Namespace) -> int:
     from imagestrata.registry import control_at
     from loader import Access
 
-    logging.getLogger("cassandra.protocol").setLevel(logging.ERROR)  # the server warns that a search reads one replica
     with control_at(**_connection(args), access=Access.from_environment()) as control:
         found = find_neighbors(
             control, args.image, metadata=args.metadata, view=args.view, count=args.count, exact=args.exact,

@@ -14,7 +14,6 @@ exit codes: 0 no errors, perhaps warnings; 1 errors; 2 bad arguments
 import argparse
 import http.client
 import json
-import logging
 import os
 import platform
 import re
@@ -248,7 +247,6 @@ def _answer(address: str, path: str, bearer: str | None = None) -> http.client.H
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     args = parser().parse_args(argv)
-    logging.getLogger("cassandra").setLevel(logging.CRITICAL)  # our own line has what matters
     made = []
     for check in checks(args):
         made.append(check)
