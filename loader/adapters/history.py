@@ -204,9 +204,11 @@ class History:
             kept = [one for one in positions.tolist() if one not in gone]
             if len(kept) < len(positions) and run.last_batch_policy != "PARTIAL" and kept:
                 kept = [*islice(cycle(kept), run.batch_size)]
-            if kept or not gone:
+            if kept or run.last_batch_policy != "PARTIAL":  # a batch of which nothing is left is not delivered
                 found = np.array(kept, dtype=np.int64)
-                yield Replayed(number, epoch, step, rank, found, self._ids(found), self._is_exact(run, rank))
+                # Without a sample of its own, a batch is filled from another one.
+                is_exact = bool(kept) and self._is_exact(run, rank)
+                yield Replayed(number, epoch, step, rank, found, self._ids(found), is_exact)
 
     def _is_exact(self, run: Run, rank: int) -> bool:
         return run.in_order and (run.known is None or rank in run.known)
@@ -218,7 +220,9 @@ class History:
         return any(left.index(place) is None for place in self._plan.places_of(epoch, position))
 
     def _steps_of(self, run: Run, end: Mapping[str, Any]) -> int:
-        return self._plan.going_on(end).first_step(int(end["epoch"])) if end else 0
+        # Out of order, a rank that has left a pass knows only its own share of it.
+        whole = {name: value for name, value in end.items() if name != "share"} | {"share": None}
+        return self._plan.going_on(whole).first_step(int(end["epoch"])) if end else 0
 
     def _ids(self, positions: NDArray[np.int64]) -> NDArray[np.uint8]:
         if isinstance(self._split, Shards):

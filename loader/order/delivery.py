@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from loader.errors import OptionError, StateError
-from loader.order.history import MOST_LEFT_OUT, LeftOut, Run, without_past
+from loader.order.history import MOST_LEFT_OUT, LeftOut, Run, bounded, without_past
 from loader.order.plan import Plan, PlanState
 
 # What of an epoch a rank has delivered, out of order: its samples below the first number, without the others.
@@ -116,7 +116,7 @@ class Position:
         run = self._run(begin, None)
         if state.epoch < begin.epoch:  # as the caller says
             run = replace(run, is_contiguous=False)
-        return state.with_past((*past, run))
+        return state.with_past(bounded((*past, run)))
 
     def _follow(self, epoch: int) -> None:
         """End the run if a pass does not follow what was delivered last."""

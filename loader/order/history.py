@@ -15,6 +15,7 @@ from loader.order.permutation import LastBatchPolicy
 # A sample that was left out: epoch, batch, and position in the split.
 LeftOut: TypeAlias = tuple[int, int, int]
 MOST_LEFT_OUT = 100_000  # samples that a state records; 3 MB of JSON
+_MOST_RUNS = 1000  # 600 kB of JSON
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +74,18 @@ def past_of(found: Iterable[Mapping[str, Any]]) -> Past:
     return tuple(map(Run.from_dict, found))
 
 
+def bounded(past: Past) -> Past:
+    """The last runs of a past; what came before the first of them is not known."""
+    if len(past) <= _MOST_RUNS:
+        return past
+    kept = past[1 - _MOST_RUNS :]
+    return (_unknown_before(kept[0].begin), *kept)
+
+
+def _unknown_before(state: Mapping[str, Any]) -> Run:
+    return Run(begin=state, end=state, batch_size=1, world_size=1, last_batch_policy="PARTIAL", is_contiguous=False)
+
+
 def closed(past: Past, end: Mapping[str, Any], *, is_begin: bool = False) -> Past:
     """The past of a source that goes on from this state: its last run ended there. If the state is none of the
     beginning and has no past, what came before is not known.
@@ -82,8 +95,7 @@ def closed(past: Past, end: Mapping[str, Any], *, is_begin: bool = False) -> Pas
         return past if past[-1].end is not None else (*past[:-1], replace(past[-1], end=end))
     if is_begin:
         return ()
-    before = Run(begin=end, end=end, batch_size=1, world_size=1, last_batch_policy="PARTIAL", is_contiguous=False)
-    return (before,)
+    return (_unknown_before(end),)
 
 
 def without_past(state: Mapping[str, Any]) -> dict[str, Any]:

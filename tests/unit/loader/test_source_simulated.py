@@ -28,6 +28,9 @@ def test_random_epochs_break_nothing() -> None:
 
 
 FOUND = {
+    "a pass that was left out of order is a part of the history": Scenario(
+        number=880, rows=4, in_order=False, lives=(Life(ranks=2, tries=1),)
+    ),
     "a batch without samples is filled with one that could be read": Scenario(
         number=1013, rows=2, policy="FILL", skips=True, deleted=frozenset({0}),
         lives=(Life(max_in_flight=1, weather=Weather(latency=0.01, outage=(0.03, 200.0))),),
