@@ -25,7 +25,9 @@ _REPLAY = f"""Show which images the batches of a training had.
   imagestrata replay state.json --split splits/digits --index 0 --epoch 0 --steps 0:2 --json
 
 A line for each image: epoch, step, rank, id and class. --sheet reads the first 64 and shows them on one picture, as
-they are stored, not as they were cropped. {_STATES}
+they are stored, not as they were cropped.
+
+{_STATES}
 
 exit codes: 0 done; 1 failed, or no such step; 2 bad arguments"""
 _SEEN = f"""Show at which steps a training has seen an image, and which checkpoint is the last that had not.
@@ -34,8 +36,11 @@ _SEEN = f"""Show at which steps a training has seen an image, and which checkpoi
   imagestrata seen 7c743c2e-685c-55f2-9f8b-e10df2a8a6a6 checkpoints/*.pt --json
   imagestrata seen 1203 state.json --shards s3://bucket/imagenette
 
-IMAGE is an id, or the position in the split; for shards, the position. {_STATES} With sources that leave out missing
-images, join the states of all ranks (loader.merge_states), as train.py does.
+IMAGE is an id, or the position in the split; for shards, the position.
+
+{_STATES}
+
+With sources that leave out missing images, join the states of all ranks (loader.merge_states), as train.py does.
 
 exit codes: 0 done, also if it was not seen; 1 failed; 2 bad arguments"""
 
@@ -102,14 +107,15 @@ def _replay(args: argparse.Namespace) -> int:
     history, images = next(_histories(args, [args.checkpoint]))
     found = history.replay(args.epoch, args.steps)
     if not found:
+        known = f" Not known: {'; '.join(history.unknown)}." if history.unknown else ""
         raise ImagestrataError(
             f"Wanted steps {args.steps.start} to {args.steps.stop - 1} of epoch {args.epoch}. "
-            f"Found: {args.checkpoint} was saved before, or its past is not known. {' '.join(history.unknown)}".rstrip()
+            f"Found: no such step before {args.checkpoint} was saved.{known}"
         )
     if args.sheet is not None:
         _draw(args, images, found)
     if args.json:
-        _write(json.dumps([_as_dict(one) for one in found]))
+        _write(json.dumps({"batches": [_as_dict(one) for one in found], "unknown": history.unknown}))
         return 0
     _write("epoch  step  rank  image" + " " * 33 + "class")
     labels = images.labels
@@ -118,10 +124,10 @@ def _replay(args: argparse.Namespace) -> int:
             image = str(uuid.UUID(bytes=batch.ids[place].tobytes())) if len(batch.ids) else f"sample {position}"
             label = "" if labels is None or not len(labels) else int(labels[position])
             name = images.class_names.get(label, "") if isinstance(label, int) else ""
-            sign = "" if batch.is_exact else "  (about this step)"
+            sign = "" if batch.is_exact else "  (not certain)"
             at = f"{batch.epoch:5}  {batch.step:4}  {batch.rank:4}"
             _write(f"{at}  {image:36}  {f'{label} {name}'.strip()}{sign}".rstrip())
-    _say_unknown(history)
+    _say_unknown(history, args.checkpoint)
     return 0
 
 
@@ -130,7 +136,10 @@ def _draw(args: argparse.Namespace, images: "Split | Shards", found: "Sequence[R
     where: dict[str, Any] = {"hosts": args.host.split(",") if args.host else None, "port": args.port}
     given = {name: value for name, value in where.items() if value is not None}
     positions = [position for batch in found for position in batch.positions.tolist()]
-    images.show(positions[:64], **given).save(args.sheet)
+    try:
+        images.show(positions[:64], **given).save(args.sheet)
+    except (OSError, ValueError) as error:  # ValueError: no format has this ending
+        raise ImagestrataError(f"Wanted to write a picture to {args.sheet}. Found: {error}. Name it *.png.") from None
 
 
 def _seen(args: argparse.Namespace) -> int:
@@ -138,9 +147,10 @@ def _seen(args: argparse.Namespace) -> int:
     results = []
     for path, (history, _) in zip(args.checkpoints, _histories(args, args.checkpoints), strict=True):
         seen = history.seen(image)
-        results.append((history.delivered, path, seen, history))
+        results.append(((history.runs, *history.delivered), path, seen, history))
     results.sort(key=lambda one: one[0])
-    last_without = next((path for _, path, seen, _ in reversed(results) if not seen), None)
+    # Of a checkpoint with a gap in its past, nobody knows.
+    last_without = next((path for _, path, seen, one in reversed(results) if not seen and not one.unknown), None)
     if args.json:
         rows = [
             {"checkpoint": path, "seen": [_as_dict(one) for one in seen], "unknown": history.unknown}
@@ -150,18 +160,19 @@ def _seen(args: argparse.Namespace) -> int:
         return 0
     _, newest, seen, history = results[-1]
     for one in seen:
-        _write(f"epoch {one.epoch}  step {one.step}  rank {one.rank}{'' if one.is_exact else '  (about this step)'}")
+        _write(f"epoch {one.epoch}  step {one.step}  rank {one.rank}{'' if one.is_exact else '  (not certain)'}")
     times = f"{len(seen)} times" if len(seen) != 1 else "once"
     _write(f"{newest}: image {args.image} was seen {times if seen else 'at no step'}")
     if len(results) > 1:
-        _write(f"the last checkpoint that had not seen it: {last_without or 'none of these'}")
-    _say_unknown(history)
+        _write(f"the last checkpoint that had certainly not seen it: {last_without or 'none of these'}")
+    for _, path, _, its_history in results:
+        _say_unknown(its_history, path)
     return 0
 
 
-def _say_unknown(history: "History") -> None:
+def _say_unknown(history: "History", path: str) -> None:
     for one in history.unknown:
-        _write(f"not known: {one}")
+        _write(f"not known of {path}: {one}")
 
 
 def _histories(args: argparse.Namespace, paths: Sequence[str]) -> "Iterator[tuple[History, Split | Shards]]":
@@ -169,11 +180,18 @@ def _histories(args: argparse.Namespace, paths: Sequence[str]) -> "Iterator[tupl
     from loader import History
 
     images: Split | Shards | None = None
+    first: Mapping[str, Any] = {}
     for path in paths:
         found = _stored(path)
+        state = _state_in(found, path)
         if images is None:
-            images = _images(args, found.get("options") or {}, path)
-        yield History(images, _state_in(found, path)), images
+            images, first = _images(args, found.get("options") or {}, path), state
+        if any(state.get(name) != first.get(name) for name in ("seed", "shuffle")):
+            raise ImagestrataError(
+                f"Wanted checkpoints of one training. Found: {path}, of another one than {paths[0]}: it has another "
+                "seed or order. Give those of each training apart."
+            )
+        yield History(images, state), images
 
 
 def _stored(path: str) -> Mapping[str, Any]:
@@ -212,6 +230,11 @@ def _state_in(found: Mapping[str, Any], path: str) -> Mapping[str, Any]:
 
 
 def _states_in(found: Mapping[Any, Any], *, depth: int) -> Iterator[Mapping[str, Any]]:
+    if {"worker", "workers", "begin"} <= found.keys():
+        raise ImagestrataError(
+            "Wanted a state of a source. Found: one of torchdata's StatefulDataLoader, which does not say what its "
+            "workers have delivered. Save source.state_dict(epoch=..., steps=...) beside it."
+        )
     if {"format", "fingerprint", "epoch"} <= found.keys():
         yield found
     elif depth:

@@ -144,7 +144,8 @@ class _TrainBatches(loader.ClassificationIterator):
     def state_dict(self) -> dict[str, Any]:
         """The position; after the last batch of a limited epoch (``limit_train_batches``), the next epoch."""
         if self.given is not None and self._trainer.fit_loop.epoch_loop.batch_progress.is_last_batch:
-            return self._source.state_dict(epoch=self.given.epoch + 1, steps=0)
+            following = self._position.plan.after(self.given.epoch + 1)
+            return self._position.recorded(following, between="nothing").to_dict()
         return super().state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any], /) -> None:

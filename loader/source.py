@@ -389,7 +389,8 @@ class Source:
             reader = self._readers.any()  # an iterator may have loaded a state of its own
             plan = reader.plan
             state = state_after(plan, epoch, steps, self._delivered(plan, epoch, steps))
-            return reader.recorded(state).to_dict()
+            found = reader.recorded(state, between="unknown")
+            return (found if self._readers.is_alone else found.with_past(())).to_dict()
         return self._readers.only().state().to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any], /) -> None:

@@ -111,11 +111,16 @@ class History:
         return loaded.epoch, images
 
     @property
+    def runs(self) -> int:
+        """How many runs led to the state."""
+        return len(self._runs)
+
+    @property
     def unknown(self) -> list[str]:
         """What is not known, in words: earlier states without a history, passes that were read at the same time."""
         found = []
         for number, run in enumerate(self._runs):
-            if not run.is_contiguous:
+            if not _is_known(run):
                 end = run.end or {}
                 found.append(
                     f"run {number}: the batches before step {self._steps_of(run, end)} of epoch {end['epoch']}"
@@ -140,14 +145,15 @@ class History:
             OptionError: Numbers below 0.
         """
         check_int("epoch", epoch, 0)
-        wanted = steps if isinstance(steps, range) else range(steps, steps + 1)
-        if wanted and min(wanted) < 0:
-            raise OptionError(f"Wanted steps of at least 0. Found: {wanted}")
+        if not isinstance(steps, range):
+            steps = range(check_int("steps", steps, 0), steps + 1)
+        if steps and min(steps[0], steps[-1]) < 0:
+            raise OptionError(f"Wanted steps of at least 0. Found: {steps}")
         found: list[Replayed] = []
         for number, run, begun, done in self._delivering(epoch):
             first = begun.first_step(epoch)
-            for step in wanted:
-                if first <= step < first + done:
+            for step in range(first, first + done):
+                if step in steps:
                     found += self._batches(number, run, epoch, step)
         return found
 
@@ -167,15 +173,31 @@ class History:
         last = max((int((run.end or {})["epoch"]) for run in self._runs), default=-1)
         for epoch in range(last + 1):
             for number, run, begun, done in self._delivering(epoch):
-                first = begun.first_step(epoch)
-                is_whole = int((run.end or {})["epoch"]) > epoch
-                for step, rank in dict.fromkeys(begun.where(epoch, position)):
-                    is_here = (
-                        first <= step < first + done if run.in_order else is_whole or self._is_out(run, epoch, position)
-                    )
-                    if is_here and (epoch, step, position) not in self._left_out[number]:
-                        found.append(Seen(number, epoch, step, rank, self._is_exact(run, rank)))
+                if run.in_order:
+                    first, left_out = begun.first_step(epoch), self._left_out[number]
+                    where = [
+                        (step, rank)
+                        for step, rank in begun.where(epoch, position)
+                        if first <= step < first + done and (epoch, step, position) not in left_out
+                    ]
+                else:
+                    where = self._about(number, run, epoch, position)
+                found += [
+                    Seen(number, epoch, step, rank, self._is_exact(run, rank)) for step, rank in dict.fromkeys(where)
+                ]
         return sorted(found, key=lambda one: (one.run, one.epoch, one.step, one.rank))
+
+    def _about(self, number: int, run: Run, epoch: int, position: int) -> list[tuple[int, int]]:
+        """About where a run that was read out of order had a position, without what FILL repeats."""
+        plan, end = self._plans[number], State.from_dict(run.end or {})
+        assert isinstance(plan, Schedule)
+        places = [
+            place for place in plan.places_of(epoch, position) if end.epoch > epoch or end.left.index(place) is None
+        ]
+        found = [at for place in places if (at := plan.where_place(epoch, place)) is not None]
+        # The batch of a sample that was left out is another one than that of its place.
+        gone = sum((one[0], one[2]) == (epoch, position) for one in self._left_out[number])
+        return found[: max(0, len(found) - gone)]
 
     @cached_property
     def _left_out(self) -> list[set[tuple[int, int, int]]]:
@@ -189,7 +211,7 @@ class History:
         """The runs that have delivered batches of an epoch, with their plans on rank 0 and how many batches."""
         for number, run in enumerate(self._runs):
             assert run.end is not None  # `closed` has set it
-            if run.is_contiguous and run.begin["epoch"] <= epoch <= run.end["epoch"]:
+            if _is_known(run) and run.begin["epoch"] <= epoch <= run.end["epoch"]:
                 begun = self._plans[number]
                 if done := begun.delivered(epoch, run.end):
                     yield number, run, begun, done
@@ -198,7 +220,7 @@ class History:
         gone = {
             position
             for its_epoch, its_step, position in self._left_out[number]
-            if (its_epoch, its_step) == (epoch, step)
+            if its_epoch == epoch and (its_step == step or not run.in_order)
         }
         for rank, positions in self._plans[number].on_all_ranks(epoch, step):
             kept = [one for one in positions.tolist() if one not in gone]
@@ -206,18 +228,15 @@ class History:
                 kept = [*islice(cycle(kept), run.batch_size)]
             if kept or run.last_batch_policy != "PARTIAL":  # a batch of which nothing is left is not delivered
                 found = np.array(kept, dtype=np.int64)
-                # Without a sample of its own, a batch is filled from another one.
-                is_exact = bool(kept) and self._is_exact(run, rank)
+                # Without a sample of its own, a batch is filled from another one. If missing images and others that
+                # cannot be decoded are left out of one batch, it is filled twice.
+                lost = sum(one in gone for one in positions.tolist())
+                is_filled_once = run.last_batch_policy == "PARTIAL" or (bool(kept) and lost < 2)
+                is_exact = is_filled_once and self._is_exact(run, rank)
                 yield Replayed(number, epoch, step, rank, found, self._ids(found), is_exact)
 
     def _is_exact(self, run: Run, rank: int) -> bool:
         return run.in_order and (run.known is None or rank in run.known)
-
-    def _is_out(self, run: Run, epoch: int, position: int) -> bool:
-        """Whether the last epoch of a run that was read out of order has delivered a position."""
-        assert isinstance(self._plan, Schedule)
-        left = State.from_dict(run.end or {}).left
-        return any(left.index(place) is None for place in self._plan.places_of(epoch, position))
 
     def _steps_of(self, run: Run, end: Mapping[str, Any]) -> int:
         # Out of order, a rank that has left a pass knows only its own share of it.
@@ -231,7 +250,10 @@ class History:
 
     def _position_of(self, image: UUID | str | int) -> int:
         rows = len(self._split)
-        if isinstance(image, int):
+        if isinstance(image, bool):
+            raise OptionError(f"Wanted the id of an image, or its position. Found: {image!r}")
+        if isinstance(image, (int, np.integer)):
+            image = int(image)
             if not 0 <= image < rows:
                 raise OptionError(f"Wanted a position from 0 to {rows - 1} of {self._split!r}. Found: {image}")
             return image
@@ -247,6 +269,11 @@ class History:
             if is_it.any():
                 return start + int(np.argmax(is_it))
         raise OptionError(f"Wanted an image of {self._split!r}. Found: {image}, which is not in it")
+
+
+def _is_known(run: Run) -> bool:
+    """Whether it is known what a run has delivered: not if ranks left a pass, out of order, each with its own share."""
+    return run.is_contiguous and (run.end or {}).get("share") is None
 
 
 def _plan_of(split: Split | Shards, state: Mapping[str, Any]) -> Plan:

@@ -4,7 +4,7 @@ import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from loader.errors import OptionError, StateError
 from loader.order.history import MOST_LEFT_OUT, LeftOut, Run, bounded, without_past
@@ -15,6 +15,8 @@ Delivered: TypeAlias = tuple[int, Sequence[int]]
 
 # A position: an epoch, its first batch that was not delivered (None: its first one), and out of order, what was.
 _At: TypeAlias = tuple[int, int | None, Delivered | None]
+
+Between: TypeAlias = Literal["delivered", "nothing", "unknown"]
 
 _MARKS = 1024  # recent batches for which we know what was delivered with them, out of order
 
@@ -33,6 +35,8 @@ class Position:
         self._at: _At | None
         self._begun: PlanState | None  # where the run began; None: where the plan begins
         self._left_out: dict[LeftOut, None]  # in the run, in their order
+        self._has_forgotten: bool  # whether there were too many
+        self._is_contiguous: bool
         self._start(plan)
 
     @property
@@ -63,6 +67,8 @@ class Position:
         pass number ``of`` (None: the newest one that is open, if any).
         """
         self._touch()
+        if not self._open and self._at is not None and epoch != self._at[0]:
+            self._follow(epoch)
         self._at = epoch, steps, delivered
         number = next(reversed(self._open), 0) if of is None else of
         if number in self._open:
@@ -104,38 +110,57 @@ class Position:
         self._left_out[epoch, step, position] = None
         if len(self._left_out) > MOST_LEFT_OUT:
             self._left_out.clear()
-            self._has_read = False
+            self._has_forgotten = True
 
-    def recorded(self, state: PlanState) -> PlanState:
-        """A state with its past: the runs of the loaded state, and the run that has led from there to it."""
-        loaded = self.plan.loaded
+    def recorded(self, state: PlanState, *, between: Between = "delivered") -> PlanState:
+        """A state with its past: the runs of the loaded state, and the run that has led from there to it. ``between``
+        says what is known of what lies between the position of this reader and a later state.
+        """
+        loaded, begin = self.plan.loaded, self._begin
         past = (*(() if loaded is None else loaded.past), *self._ended)
-        begin = self.plan.after(self.plan.first_epoch) if self._begun is None else self._begun
-        if state == begin and (past or state.epoch == 0):  # nothing was delivered since
+        last = None if self._at is None else state_after(self.plan, *self._at)
+        if between != "delivered" and last is not None and _progress(last) < _progress(state):
+            past = past if last == begin else (*past, self._run(begin, last))
+            gap = replace(self._run(last, None), is_contiguous=False)
+            return state.with_past(bounded((*past, gap) if between == "unknown" else past))
+        if state == begin and self._is_contiguous and (past or state.epoch == 0):  # nothing was delivered since
             return state.with_past(past)
         run = self._run(begin, None)
-        if state.epoch < begin.epoch:  # as the caller says
+        if _progress(state) < _progress(begin):  # as the caller says
             run = replace(run, is_contiguous=False)
         return state.with_past(bounded((*past, run)))
 
+    @property
+    def _begin(self) -> PlanState:
+        """Where the run began."""
+        return self.plan.after(self.plan.first_epoch) if self._begun is None else self._begun
+
     def _follow(self, epoch: int) -> None:
         """End the run if a pass does not follow what was delivered last."""
-        if self._open or self._at is None:  # then only the caller knows what was delivered
-            self._is_contiguous &= not self._open
+        if self._open:
+            self._is_contiguous = False
             return
-        last, begin = state_after(self.plan, *self._at), self.plan.after(epoch)
-        if last == begin:
+        begun, begin = self._begin, self.plan.after(epoch)
+        # If only the caller knows what was delivered, it is not known up to here.
+        last = begin if self._at is None else state_after(self.plan, *self._at)
+        is_known = self._at is not None and self._is_contiguous
+        if is_known and last == begin:
             return
-        begun = self.plan.after(self.plan.first_epoch) if self._begun is None else self._begun
         if last != begun:
-            self._ended.append(self._run(begun, last))
-        self._begun, self._left_out = begin, {}
+            self._ended.append(replace(self._run(begun, last), is_contiguous=is_known))
+        self._begin_run(begin)
+
+    def _begin_run(self, begin: PlanState | None) -> None:
+        self._begun = begin
+        self._is_contiguous = True
+        self._left_out = {}
+        self._has_forgotten = False
 
     def _run(self, begin: PlanState, end: PlanState | None) -> Run:
         plan = self.plan
         known = None
         if self.may_leave_out:
-            known = (plan.rank,) if self._has_read and not self.is_part else ()
+            known = (plan.rank,) if self._has_read and not (self.is_part or self._has_forgotten) else ()
         return Run(
             begin=without_past(begin.to_dict()),
             end=None if end is None else without_past(end.to_dict()),
@@ -150,10 +175,8 @@ class Position:
 
     def _start(self, plan: Plan) -> None:
         self.plan = plan
-        self._begun = None
+        self._begin_run(None)
         self._ended: list[Run] = []  # since the state was loaded
-        self._is_contiguous = True
-        self._left_out = {}
         self._has_read = False  # whether this process reads; otherwise it does not know what was left out
         self.is_part = False  # whether it has read a part of the batches only
         self._open.clear()
@@ -204,6 +227,11 @@ class Readers:
                 "of its own. Use state_dict() of the iterator, or give epoch and steps."
             )
         return found.pop()
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether there is one reader only."""
+        return len(self._in_use()) == 1
 
     def any(self) -> Position:
         """A reader in use. Raises `OptionError` if they have different plans."""
@@ -266,3 +294,8 @@ def state_after(plan: Plan, epoch: int, steps: int | None, delivered: Delivered 
     if delivered is None or steps is None or steps == plan.first_step(epoch):
         return plan.after(epoch, steps=steps)
     return plan.after_samples(epoch, end=delivered[0], late=delivered[1])
+
+
+def _progress(state: PlanState) -> tuple[int, int, int]:
+    """A number for a position that grows with what is delivered."""
+    return state.epoch, -state.dealt, state.steps

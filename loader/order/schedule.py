@@ -122,15 +122,20 @@ class Schedule(Plan):
         return [(rank, found) for (rank, _), found in zip(having, places, strict=True)]
 
     def where(self, epoch: int, position: int, /) -> list[tuple[int, int]]:
-        begin, first = self._begin(epoch), self.first_step(epoch)
-        left, sharding = begin.left, self._sharding(begin.dealt)
+        first, sharding = self.first_step(epoch), self._sharding(self._begin(epoch).dealt)
         found: list[tuple[int, int]] = []
         for place in self.places_of(epoch, position):
-            index = left.index(place)
-            if index is not None and (own := sharding.where(index)) is not None:
+            if (own := self.where_place(epoch, place)) is not None:
                 found.append(own)
-            found += sharding.where_repeated(place, self.rows)
-        return sorted((first + step, rank) for step, rank in found)
+            found += [(first + step, rank) for step, rank in sharding.where_repeated(place, self.rows)]
+        return sorted(found)
+
+    def where_place(self, epoch: int, place: int, /) -> tuple[int, int] | None:
+        """The step and the rank at which a place comes; None if it was delivered before, or DROP leaves it out."""
+        left = self._begin(epoch).left
+        index = left.index(place)
+        found = None if index is None else self._sharding(len(left)).where(index)
+        return None if found is None else (self.first_step(epoch) + found[0], found[1])
 
     def places_of(self, epoch: int, position: int, /) -> list[int]:
         """The places of an epoch at which a position comes, ascending: none, one or several."""

@@ -177,7 +177,7 @@ def replayed(folder: Path, epochs: int = 2) -> list[tuple[int, int, list[str]]]:
     for epoch in range(epochs):
         with chdir(folder), redirect_stdout(io.StringIO()) as said:
             assert imagestrata(["replay", "checkpoint.pt", "--epoch", str(epoch), "--steps", "0:99", "--json"]) == 0
-        batches = json.loads(said.getvalue())
+        batches = json.loads(said.getvalue())["batches"]
         assert all(one["is_exact"] for one in batches)
         found += [(epoch, one["step"], [one_id.replace("-", "") for one_id in one["ids"]]) for one in batches]
     return sorted(found)

@@ -27,6 +27,7 @@ class Training:
     folder: loader.Folder
     state: Mapping[str, Any] | None = None
     given: Counter[Given] = field(default_factory=Counter)
+    filled: set[tuple[int, int, int]] = field(default_factory=set)  # batches with repeated samples
     lost: set[tuple[int, int, int]] = field(default_factory=set)  # batches of which all samples are missing
 
 
@@ -90,6 +91,8 @@ def _read(made: Training, source: loader.FolderSource, epoch: int, steps: int | 
     for number, batch in enumerate(batches):
         at = epoch, batch.step, source.rank
         made.given[*at, tuple(batch.positions.tolist())] += 1
+        if batch.repeats:
+            made.filled.add(at)
         if batch.repeats == len(batch):
             made.lost.add(at)
         if steps is not None and number + 1 >= steps:
@@ -104,7 +107,7 @@ def disagreement(made: Training, numbers: random.Random) -> str | None:
     epochs = {epoch: 1 + max(step for one, step, *_ in made.given if one == epoch) for epoch, *_ in made.given}
     batches = [batch for epoch, steps in epochs.items() for batch in history.replay(epoch, range(steps))]
     inexact = {(batch.epoch, batch.step, batch.rank) for batch in batches if not batch.is_exact}
-    if history.unknown or not inexact <= made.lost:
+    if history.unknown or not inexact <= made.filled:
         return f"does not know {history.unknown}"
     found = Counter((one.epoch, one.step, one.rank, tuple(one.positions.tolist())) for one in batches)
     found, given = ({one: n for one, n in some.items() if one[:3] not in made.lost} for some in (found, made.given))

@@ -128,7 +128,7 @@ class Play:
         asked = sorted({(one.epoch, one.step) for one in self._traced})
         replayed = [one for epoch, step in asked for one in history.replay(epoch, step)]
         found = [(one.epoch, one.step, one.rank, one.positions.tolist()) for one in replayed if one.is_exact]
-        is_known = len(found) == len(replayed)
+        is_known = len(found) == len(replayed) and not history.unknown
         for one in self._traced:
             key = (one.epoch, one.step, one.rank, one.positions)
             is_filled = one.repeats == len(one.positions)  # by another batch, as all of its own samples are left out

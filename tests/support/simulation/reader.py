@@ -15,6 +15,7 @@ from formats.splits.opened import OpenSplit, SplitRows, held_split
 from loader import Batch, LoaderError, Split
 from loader.cassandra.clients import TableReader, target_of
 from loader.cassandra.cluster import Cluster
+from loader.order.delivery import Position
 from loader.source import Options, Source
 from loader.sources import parts_by_id
 from schemas.manifest import SplitPart
@@ -122,6 +123,10 @@ class Reader:
         ledger, self.patience = self.ledger, _PATIENCE * life.timeout
         self.source = self._source(found, options)
         ledger.held = lambda: self.source.stats().held_bytes
+        self._position: Position | None = None
+        if life.workers > 1:  # as of workers in other processes
+            self._position = self.source.reader(self)
+            self._position.leave(is_elsewhere=True)
         if state is not None:
             self.source.load_state_dict(state)
 
@@ -182,7 +187,7 @@ class Reader:
     def _batches(self, epoch: int) -> Iterator[Batch]:
         if self.life.workers == 1:
             return self.source.epoch(epoch)
-        return self.source.batches(epoch, offset=self.worker, every=self.life.workers)
+        return self.source.batches(epoch, offset=self.worker, every=self.life.workers, reader=self._position)
 
     def _take(self, got: Got, steps: int | None) -> None:
         while steps is None or len(got.batches) < steps:

@@ -50,7 +50,7 @@ def test_the_images_of_a_step_are_listed_and_drawn(
     with Image.open(tmp_path / "sheet.png") as sheet:
         assert sheet.size[0] > 100
     assert main(["replay", *usual, "--steps", "0:9", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = json.loads(capsys.readouterr().out)["batches"]
     assert [one["step"] for one in found] == [0, 1]
     assert found[1] == {"run": 0, "epoch": 0, "step": 1, "rank": 0, "is_exact": True, **wanted}
 
@@ -64,11 +64,18 @@ def test_the_last_checkpoint_without_an_image_is_named(
     assert capsys.readouterr().out.splitlines() == [
         "epoch 0  step 1  rank 0",
         f"{tmp_path}/3.json: image {ids[1]} was seen once",
-        f"the last checkpoint that had not seen it: {tmp_path}/1.json",
+        f"the last checkpoint that had certainly not seen it: {tmp_path}/1.json",
     ]
     assert main(["seen", ids[0], *paths, "--folder", str(folder), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["last_without"], [len(one["seen"]) for one in found["checkpoints"]]) == (None, [1, 1, 1])
+    old = {name: value for name, value in json.loads((tmp_path / "3.json").read_text()).items() if name != "past"}
+    (tmp_path / "old.json").write_text(json.dumps(old))  # as of an earlier version
+    assert main(["seen", ids[1], *paths[1:], str(tmp_path / "old.json"), "--folder", str(folder)]) == 0
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        f"the last checkpoint that had certainly not seen it: {tmp_path}/1.json",
+        f"not known of {tmp_path}/old.json: run 0: the batches before step 0 of epoch 1",
+    ]
     assert main(["seen", ids[2], paths[1], "--folder", str(folder)]) == 0
     assert "was seen at no step" in capsys.readouterr().out
 
@@ -76,12 +83,14 @@ def test_the_last_checkpoint_without_an_image_is_named(
 @pytest.mark.parametrize(("arguments", "code", "found"), [
     (["replay", "2.json", "--epoch", "0", "--steps", "5"], 1, "Wanted --split, .*Found: none, and .*2.json does not"),
     (["replay", "2.json", "--epoch", "0", "--steps", "2:2"], 2, "wanted A:B with A below B"),
-    (["replay", "2.json", "--folder", "tree", "--epoch", "7", "--steps", "5"], 1, "2.json was saved before"),
+    (["replay", "2.json", "--folder", "tree", "--epoch", "7", "--steps", "5"], 1, "no such step before 2.json was"),
     (["replay", "2.json", "--folder", "tree", "--split", "s", "--epoch", "0", "--steps", "5"], 2, "Found: several"),
     (["replay", "no.pt", "--folder", "tree", "--epoch", "0", "--steps", "0"], 1, "in no.pt. Found: No such file"),
     (["replay", "text", "--folder", "tree", "--epoch", "0", "--steps", "0"], 1, "in text. Found: another file"),
     (["replay", "empty.json", "--folder", "tree", "--epoch", "0", "--steps", "0"], 1, "Found: none in an empty file"),
     (["seen", "no-id", "2.json", "--folder", "tree"], 1, "Wanted the id of an image, a UUID. Found: 'no-id'"),
+    (["seen", "1", "worker.json", "--folder", "tree"], 1, "one of torchdata's StatefulDataLoader"),
+    (["seen", "1", "2.json", "other.json", "--folder", "tree"], 1, "other.json, of another one than 2.json"),
     (["seen", "12", "2.json", "--folder", "tree"], 1, "Wanted a position from 0 to 11"),
 ])  # fmt: skip
 def test_what_cannot_be_answered_is_refused(
@@ -91,7 +100,10 @@ def test_what_cannot_be_answered_is_refused(
     saved(2)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text").write_text("no checkpoint")
+    other = json.loads((tmp_path / "2.json").read_text()) | {"seed": 7, "past": []}
+    (tmp_path / "other.json").write_text(json.dumps(other))
     (tmp_path / "empty.json").write_text("{}")
+    (tmp_path / "worker.json").write_text('{"dataset_state": {"worker": 0, "workers": 1, "begin": {}}}')
     try:
         given: object = main(arguments)
     except SystemExit as ended:  # of argparse

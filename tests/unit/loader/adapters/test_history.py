@@ -1,6 +1,7 @@
 """What a state knows of a training: which images each step had, on all ranks, and at which steps an image was seen."""
 
 import random
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import loader
+from loader.order import delivery
 from tests.support.trainings import disagreement, training
 from tests.support.trees import touch
 
@@ -105,7 +107,7 @@ def test_workers_do_not_know_what_others_have_left_out(folder: loader.Folder) ->
         state = source.state_dict(epoch=0, steps=2)
         assert loader.History(folder, state).unknown == ["run 0: which samples were left out on ranks 0"]
         next(iter(dataset))  # in this process
-        assert loader.History(folder, source.state_dict(epoch=0, steps=2)).unknown == []
+        assert loader.History(folder, source.state_dict(epoch=0, steps=1)).unknown == []
 
 
 def test_a_loaded_state_keeps_its_past_without_a_run_that_delivered_nothing(folder: loader.Folder) -> None:
@@ -115,3 +117,77 @@ def test_a_loaded_state_keeps_its_past_without_a_run_that_delivered_nothing(fold
         for _ in range(3):
             source.load_state_dict(source.state_dict())
         assert len(source.state_dict()["past"]) == 1
+
+
+def source_of(folder: loader.Folder, **options: Any) -> loader.FolderSource:
+    return loader.FolderSource(folder, **{"batch_size": 5, "rank": 0, "world_size": 1} | options)
+
+
+def steps_in(history: loader.History) -> list[tuple[int, int]]:
+    return [(one.epoch, one.step) for epoch in range(9) for one in history.replay(epoch, range(9))]
+
+
+def test_batches_that_were_not_read_are_not_in_the_history(folder: loader.Folder) -> None:
+    """Whatever position the caller names, or passes skip."""
+    with source_of(folder) as source:
+        next(source.epoch(0))
+        history = loader.History(folder, source.state_dict(epoch=1, steps=2))
+    assert (steps_in(history), history.unknown) == ([(0, 0)], ["run 1: the batches before step 2 of epoch 1"])
+    with source_of(folder) as source:
+        source.note(0, 1)
+        source.note(5, 1)
+        assert steps_in(loader.History(folder, source.state_dict())) == [(0, 0), (5, 0)]
+    with source_of(folder) as source:
+        dataset = loader.TorchDataset(source)
+        dataset.set_epoch(5)
+        list(dataset)
+        history = loader.History(folder, source.state_dict())
+    assert steps_in(history) == [(5, step) for step in range(6)]
+    assert history.unknown == ["run 0: the batches before step 0 of epoch 5"]  # workers may have read them
+
+
+def test_a_pass_that_fails_beside_another_one_leaves_a_gap(folder: loader.Folder) -> None:
+    (Path(folder.address) / folder.paths[0].decode()).unlink()
+    with source_of(folder, shuffle=False) as source:
+        first, second = source.epoch(0), source.epoch(0)
+        with pytest.raises(loader.MissingImageError):
+            next(first)
+        with pytest.raises(loader.MissingImageError):
+            next(second)
+        assert loader.History(folder, source.state_dict()).unknown == []
+    with source_of(folder, shuffle=False, on_missing="skip", max_missing=1.0) as source:
+        first, second = source.epoch(0), source.epoch(0)
+        next(first), next(second)
+        second.close()  # type: ignore[attr-defined]
+        history = loader.History(folder, source.state_dict())
+    assert (steps_in(history), len(history.unknown)) == ([], 1)
+
+
+def test_too_many_samples_that_are_left_out_are_not_known(
+    folder: loader.Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "MOST_LEFT_OUT", 3)
+    for path in folder.paths[:5]:
+        (Path(folder.address) / path.decode()).unlink()
+    with source_of(folder, on_missing="skip", max_missing=1.0) as source:
+        for epoch in range(2):
+            list(source.epoch(epoch))
+        history = loader.History(folder, source.state_dict())
+    assert history.unknown == ["run 0: which samples were left out on ranks 0"]
+    assert not any(one.is_exact for one in history.replay(1, range(9)))
+
+
+@pytest.mark.parametrize("policy", ["PARTIAL", "FILL", "DROP"])
+def test_out_of_order_it_is_known_whether_an_image_was_seen(folder: loader.Folder, policy: Any) -> None:
+    for path in folder.paths[:7]:
+        (Path(folder.address) / path.decode()).unlink()
+    usual = {"in_order": False, "on_missing": "skip", "max_missing": 1.0, "last_batch_policy": policy}
+    sources = [source_of(folder, **usual, rank=rank, world_size=2, batch_size=4) for rank in range(2)]
+    given: set[int] = set()
+    for source in sources:
+        batches = islice(source.epoch(0), 2)
+        given |= {one for batch in batches for one in batch.positions.tolist()}
+    history = loader.History(folder, loader.merge_states([source.state_dict() for source in sources]))
+    for source in sources:
+        source.close()
+    assert {position for position in range(30) if history.seen(position)} == given
