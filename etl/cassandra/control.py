@@ -44,6 +44,9 @@ _OUTAGES = (
 )  # fmt: skip
 _OUTAGE_RETRIES = Retries(seconds=30.0)
 _AGREEMENT_RETRIES = Retries(seconds=30.0)
+# A node that hung while a table was created asks others for their schema only a minute after it has noticed, and those
+# that it coordinates reads with refuse them until then.
+_SCHEMA_RETRIES = Retries(seconds=100.0)
 _FAILURES = (
     cassandra.DriverException, cassandra.cluster.NoHostAvailable, cassandra.cluster.ServerError,
     cassandra.connection.ConnectionException,
@@ -252,8 +255,14 @@ def _once_created(run: Callable[[], Found]) -> Found:
 
 
 def _answered(run: Callable[[], Found]) -> Found:
-    """Run a query that may run twice, again for half a minute if nodes fail."""
-    return _OUTAGE_RETRIES.run(lambda: _once_created(run), _OUTAGES)
+    """Run a query that may run twice, again for half a minute if nodes fail, and for longer while they have different
+    schemas.
+    """
+    return _SCHEMA_RETRIES.run(
+        lambda: _OUTAGE_RETRIES.run(lambda: _once_created(run), _OUTAGES),
+        (cassandra.CoordinationFailure,),
+        is_passing=lambda error: "INCOMPATIBLE_SCHEMA" in str(error),
+    )
 
 
 def check_columns(control: Control, table: TableName, *, columns: Sequence[str]) -> None:

@@ -6,9 +6,11 @@ import cassandra
 import pytest
 from cassandra.cluster import NoHostAvailable
 
+from etl.cassandra import control as control_module
 from etl.cassandra.cluster import Cluster
 from etl.cassandra.control import Control
 from etl.errors import TableError, UnreachableError
+from formats.retries import Retries
 
 
 def test_an_unreachable_cassandra_is_reported_in_one_line() -> None:
@@ -44,4 +46,14 @@ def test_a_query_is_repeated_while_nodes_fail_and_not_if_it_is_refused() -> None
     assert control.execute("SELECT") == ["a row"]
     control._session = _Session(cassandra.InvalidRequest("no viable alternative"))
     with pytest.raises(TableError, match="no viable alternative"):
+        control.execute("SELECT 2")
+
+
+def test_a_query_is_repeated_for_longer_while_nodes_have_different_schemas(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control_module, "_OUTAGE_RETRIES", Retries(seconds=0.0))
+    control = Control(Cluster(("127.0.0.1",), 9))
+    control._session = _Session(*(cassandra.ReadFailure("INCOMPATIBLE_SCHEMA from /127.0.0.2") for _ in range(2)))
+    assert control.execute("SELECT") == ["a row"]
+    control._session = _Session(cassandra.Unavailable("one of two"))
+    with pytest.raises(UnreachableError, match="one of two"):
         control.execute("SELECT 2")
