@@ -284,8 +284,7 @@ class Source:
         self._check_ranks()
         reader = self._readers.own if reader is None else reader
         plan, options = reader.plan, self.options
-        is_whole = (offset, every) == (0, 1)
-        reader.is_part |= not is_whole
+        reader.is_part |= not (is_whole := (offset, every) == (0, 1))
         stream = self._stream(plan, epoch, offset, every)
         wanted = plan.samples(epoch, offset=offset, every=every)
         # More is left out than DROP would leave out.
@@ -386,7 +385,7 @@ class Source:
             raise OptionError("Wanted epoch and steps, or neither. Found: one of them")
         if epoch is not None and steps is not None:
             epoch, steps = check_int("epoch", epoch, 0), check_int("steps", steps, 0)
-            reader = self._readers.any()  # an iterator may have loaded a state of its own
+            reader = self._readers.any()  # an iterator can have loaded another state than the source
             plan = reader.plan
             state = state_after(plan, epoch, steps, self._delivered(plan, epoch, steps))
             found = reader.recorded(state, between="unknown")

@@ -44,8 +44,8 @@ _OUTAGES = (
 )  # fmt: skip
 _OUTAGE_RETRIES = Retries(seconds=30.0)
 _AGREEMENT_RETRIES = Retries(seconds=30.0)
-# A node that hung while a table was created asks others for their schema only a minute after it has noticed, and those
-# that it coordinates reads with refuse them until then.
+# After a hang during which a table was created, a node waits a minute before it fetches the new schema. Reads that
+# involve it fail until then.
 _SCHEMA_RETRIES = Retries(seconds=100.0)
 _FAILURES = (
     cassandra.DriverException, cassandra.cluster.NoHostAvailable, cassandra.cluster.ServerError,

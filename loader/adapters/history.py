@@ -80,8 +80,9 @@ class History:
     for a whole training, however often it was interrupted. A rank knows only which samples it has left out itself:
     join the states of all ranks with `merge_states` if images may be left out.
 
-    A run begins when a source is made or loads a state, and when a pass does not follow what was read before. With
-    ``epoch`` and ``steps`` of `Source.state_dict`, all batches before count as delivered.
+    A run begins when a source is made or loads a state, and when a pass does not follow what was read before. Where
+    only the caller knows what was delivered, with a DALI pipeline or torch's workers, all batches before the ``epoch``
+    and ``steps`` of `Source.state_dict` count as delivered.
 
     Args:
         split: The split, class folders or shards that the source read.
@@ -213,7 +214,8 @@ class History:
             assert run.end is not None  # `closed` has set it
             if _is_known(run) and run.begin["epoch"] <= epoch <= run.end["epoch"]:
                 begun = self._plans[number]
-                if done := begun.delivered(epoch, run.end):
+                done = begun.delivered(epoch, run.end)
+                if done or not run.in_order:  # out of order, less than a batch of all ranks may have been delivered
                     yield number, run, begun, done
 
     def _batches(self, number: int, run: Run, epoch: int, step: int) -> Iterator[Replayed]:
@@ -228,8 +230,8 @@ class History:
                 kept = [*islice(cycle(kept), run.batch_size)]
             if kept or run.last_batch_policy != "PARTIAL":  # a batch of which nothing is left is not delivered
                 found = np.array(kept, dtype=np.int64)
-                # Without a sample of its own, a batch is filled from another one. If missing images and others that
-                # cannot be decoded are left out of one batch, it is filled twice.
+                # An empty batch is filled with samples of another batch. Missing and undecodable images are replaced
+                # one after the other, so a batch with both is filled in two steps.
                 lost = sum(one in gone for one in positions.tolist())
                 is_filled_once = run.last_batch_policy == "PARTIAL" or (bool(kept) and lost < 2)
                 is_exact = is_filled_once and self._is_exact(run, rank)

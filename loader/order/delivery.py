@@ -75,8 +75,8 @@ class Position:
             self._open[number] = self._at
 
     def leave(self, *, is_elsewhere: bool = False) -> None:
-        """Record that only the caller knows what is delivered from now on, because DALI or workers read ahead. What is
-        left out is not known either if other processes read.
+        """Record that from now on only the caller knows what is delivered, because DALI or workers read ahead. With
+        ``is_elsewhere``, other processes read, so skipped samples are not recorded here.
         """
         self._has_read = not is_elsewhere
         self._touch()

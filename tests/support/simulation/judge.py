@@ -131,7 +131,7 @@ class Play:
         is_known = len(found) == len(replayed) and not history.unknown
         for one in self._traced:
             key = (one.epoch, one.step, one.rank, one.positions)
-            is_filled = one.repeats == len(one.positions)  # by another batch, as all of its own samples are left out
+            is_filled = one.repeats == len(one.positions)  # its own samples were all skipped
             want(key in found or not is_known or is_filled, f"replays {found} instead of {one}")
         # Passes that were left early are in the history, too.
         is_all = not any(life.tries for life in scenario.lives) and is_known
