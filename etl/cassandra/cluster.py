@@ -2,6 +2,8 @@
 
 import os
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from pyspark import SparkFiles
 from pyspark.sql import SparkSession
@@ -41,13 +43,13 @@ class Cluster:
         does.
         """
         get = spark.conf.get
-        tls, datacenter, user = tls_of(spark), get(f"{_CONNECTION}.localDC", None), get(_USER, None)
+        datacenter, user = get(f"{_CONNECTION}.localDC", None), get(_USER, None)
         if bundle := get(BUNDLE, None):
-            if tls is not None:
+            if (get(ENABLED, None) or "false").lower() != "false":
                 raise UnreachableError(
                     f"Wanted {BUNDLE}, which has all certificates, or {ENABLED}. Found: both. Unset one."
                 )
-            return cls((), datacenter=datacenter, username=user, bundle=bundle.removeprefix("file://"))
+            return cls((), datacenter=datacenter, username=user, bundle=_path_of(bundle))
         hosts = tuple(host.strip() for host in (get("spark.cassandra.connection.host", None) or "127.0.0.1").split(","))
         port = get("spark.cassandra.connection.port", None) or "9042"
         if not all(hosts) or not port.isdecimal() or not 0 < int(port) < 65536:
@@ -60,7 +62,7 @@ class Cluster:
             port=int(port),
             datacenter=datacenter,
             username=user,
-            tls=tls,
+            tls=tls_of(spark),
         )
 
     def __str__(self) -> str:
@@ -113,3 +115,13 @@ class Cluster:
                 return f", as by a server that requires a client certificate ({wanted})"
             return f", as by a server that refuses the certificate in {KEYS}.path or IMAGESTRATA_CERTIFICATE"
         return ""
+
+
+def _path_of(bundle: str) -> str:
+    """The path in a ``file:`` URL, which the connector takes; or the path, or name, as it is."""
+    parts = urlsplit(bundle)
+    if parts.scheme not in ("", "file"):
+        raise UnreachableError(
+            f"Wanted a path, a file: URL or a name among --files in {BUNDLE}. Found: {bundle}. Download the bundle."
+        )
+    return url2pathname(parts.path) if parts.scheme else bundle

@@ -28,13 +28,25 @@ def test_hosts_port_datacenter_and_user_come_from_the_connector_s_settings() -> 
     assert Cluster.from_spark(session({})) == Cluster(("127.0.0.1",))
 
 
-@pytest.mark.parametrize("address", ["/etc/db.zip", "file:///etc/db.zip", "db.zip"])
-def test_a_bundle_takes_the_place_of_hosts_and_certificates(address: str) -> None:
+@pytest.mark.parametrize(("address", "path"), [
+    ("/etc/my db.zip", "/etc/my db.zip"), ("file:///etc/my%20db.zip", "/etc/my db.zip"),
+    ("file:/etc/my%20db.zip", "/etc/my db.zip"), ("my db.zip", "my db.zip"),
+])  # fmt: skip
+def test_a_bundle_takes_the_place_of_hosts_and_certificates(address: str, path: str) -> None:
     settings = {BUNDLE: address, "spark.cassandra.connection.host": "10.0.0.1", "spark.cassandra.auth.username": "me"}
     found = Cluster.from_spark(session(settings))
-    assert found == Cluster((), username="me", bundle=address.removeprefix("file://"))
+    assert found == Cluster((), username="me", bundle=path)
     options = connector_options(session(settings))
-    assert options == ({BUNDLE: "file:///etc/db.zip"} if address.startswith("/") else {})
+    assert options == ({BUNDLE: "file:///etc/my%20db.zip"} if address.startswith("/") else {})
+
+
+@pytest.mark.parametrize(("settings", "found"), [
+    ({BUNDLE: "/db.zip", f"{SSL}.enabled": "true"}, "Found: both. Unset one"),
+    ({BUNDLE: "https://example.org/db.zip"}, "Found: https://example.org/db.zip. Download the bundle"),
+])  # fmt: skip
+def test_a_bundle_beside_tls_or_elsewhere_is_refused(settings: dict[str, str], found: str) -> None:
+    with pytest.raises(UnreachableError, match=found):
+        Cluster.from_spark(session(settings))
 
 
 def test_a_bundle_that_cannot_be_read_is_named(tmp_path: Path) -> None:
