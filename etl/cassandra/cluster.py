@@ -1,6 +1,7 @@
 """The address of Cassandra, the user's name, and the certificates of TLS."""
 
 import os
+import re
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
@@ -21,6 +22,13 @@ _REFUSALS = (
     "reset by peer", "eof occurred", "handshake failure", "bad certificate", "certificate required",
     "certificate unknown",
 )  # fmt: skip
+# What a node says of a table that was created a moment ago: it does not know it yet, or does not use it yet.
+_NEW_TABLE = re.compile(r"Unknown CF|[Uu]nknown keyspace|unconfigured table|(table|keyspace) \S+ does not exist")
+
+
+def is_new_table(error: Exception) -> bool:
+    """Whether a node may know the table of a query a moment later."""
+    return bool(_NEW_TABLE.search(str(error)))
 
 
 @dataclass(frozen=True, slots=True)

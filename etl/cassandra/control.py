@@ -22,7 +22,7 @@ from cassandra.policies import DCAwareRoundRobinPolicy, TokenAwarePolicy
 from cassandra.query import BatchStatement, BatchType
 from pyspark.sql import SparkSession
 
-from etl.cassandra.cluster import CONNECT_SECONDS, REQUEST_SECONDS, Cluster
+from etl.cassandra.cluster import CONNECT_SECONDS, REQUEST_SECONDS, Cluster, is_new_table
 from etl.cassandra.transactions import TransactionRetries
 from etl.errors import TableError, UnreachableError, one_line
 from etl.secrets import client_key_of, password_of
@@ -34,8 +34,6 @@ from schemas import TableName
 log = logging.getLogger("imagestrata")
 _TOGETHER = 64
 _TCP_NODELAY = (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-# what a node says of a table that another run creates at this moment: it is in the schema, but not in use yet
-_NEW_TABLE = re.compile(r"Unknown CF|[Uu]nknown keyspace|unconfigured table|(table|keyspace) \S+ does not exist")
 _NEW_TABLE_RETRIES = Retries(seconds=5.0)
 # A node that ends, restarts or hangs, or has not heard of a table yet: others answer, or it does after some seconds.
 _OUTAGES = (
@@ -251,7 +249,7 @@ class Control:
 def _once_created(run: Callable[[], Found]) -> Found:
     """Run a query, again for a few seconds if its table is being created by another run."""
     errors = (cassandra.InvalidRequest, *_FAILURES)
-    return _NEW_TABLE_RETRIES.run(run, errors, is_passing=lambda error: bool(_NEW_TABLE.search(str(error))))
+    return _NEW_TABLE_RETRIES.run(run, errors, is_passing=is_new_table)
 
 
 def _answered(run: Callable[[], Found]) -> Found:

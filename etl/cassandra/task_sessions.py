@@ -1,6 +1,7 @@
 """Sessions of tasks on executors: they write images and their rows, and read rows of images by id."""
 
 import asyncio
+import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -8,7 +9,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from pyspark import TaskContext
 
-from etl.cassandra.cluster import CONNECT_SECONDS, REQUEST_SECONDS, Cluster
+from etl.cassandra.cluster import CONNECT_SECONDS, REQUEST_SECONDS, Cluster, is_new_table
 from etl.errors import TableError, UnreachableError, one_line
 from etl.secrets import KEY, PASSWORD
 from schemas import TableName
@@ -16,6 +17,10 @@ from schemas.tables import check_column
 
 _ATTEMPTS = 4
 _FIRST_PAUSE = 0.5  # seconds; it doubles with each attempt
+_LONGEST_PAUSE = 2.0
+# A node that hung while a table was created learns of it a minute later. Each attempt asks any of the nodes, so others
+# answer long before.
+_NEW_TABLE_SECONDS = 20.0
 _IN_FLIGHT = 128
 _TOO_LARGE = ("request is too big", "oversized mutation", "mutation of")  # parts of its message: there is no code
 
@@ -36,15 +41,19 @@ class TaskSession:
         self._cluster = cluster
 
     async def prepare(self, query: str) -> Any:
-        """Prepare a statement in CQL. Raises `TableError` if the table does not accept it."""
-        import acsylla
+        """Prepare a statement in CQL. Raises `TableError` if the table does not accept it, and `UnreachableError`."""
 
-        try:
-            return await self._session.create_prepared(query)
-        except acsylla.errors.CassException as error:
-            raise TableError(
-                f"Wanted a table that accepts {query} at {self._cluster}. Found: {one_line(error)}"
-            ) from None
+        wanted = f"Wanted a table that accepts {query} at {self._cluster}."
+
+        async def attempt() -> Any:
+            try:
+                return await self._session.create_prepared(query)
+            except _refusals() as error:
+                if is_new_table(error):
+                    raise
+                raise TableError(f"{wanted} Found: {one_line(error)}") from None
+
+        return await self._tried(attempt, wanted=wanted)
 
     async def read(self, prepared: Any, image: uuid.UUID, *more: Any, about: str) -> tuple[Any, ...] | None:
         """Read a row, or None, with a query of the id of an image, and more values. Errors say what it is ``about``."""
@@ -79,6 +88,8 @@ class TaskSession:
                     batch.add_statement(prepared.bind(values))
                 await self._session.execute_batch(batch)
             except acsylla.errors.CassErrorServerInvalidQuery as error:
+                if is_new_table(error):
+                    raise
                 if any(words in str(error).lower() for words in _TOO_LARGE):
                     raise TooLargeError(one_line(error)) from None
                 raise TableError(f"{wanted} Found: {one_line(error)}") from None
@@ -86,18 +97,29 @@ class TaskSession:
         await self._tried(attempt, wanted=wanted)
 
     async def _tried(self, attempt: Callable[[], Awaitable[Done]], *, wanted: str) -> Done:
-        """Try something a few times. Raises `UnreachableError`, which begins with ``wanted``."""
+        """Try something a few times, and for longer while a node does not know a new table. Raises
+        `UnreachableError` or `TableError`, which begins with ``wanted``.
+        """
         import acsylla
 
-        found = ""
-        for number in range(_ATTEMPTS):
-            if number:
-                await asyncio.sleep(_FIRST_PAUSE * 2 ** (number - 1))
+        begun, left, pause = time.monotonic(), _ATTEMPTS, _FIRST_PAUSE
+        while True:
             try:
                 return await attempt()
             except acsylla.errors.CassException as error:
-                found = one_line(error)
-        raise UnreachableError(f"{wanted} Found: {found}")
+                is_new = is_new_table(error)
+                left -= not is_new
+                if left == 0 or (is_new and time.monotonic() - begun > _NEW_TABLE_SECONDS):
+                    raise (TableError if is_new else UnreachableError)(f"{wanted} Found: {one_line(error)}") from None
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def _refusals() -> tuple[type[Exception], ...]:
+    """What a server says of a statement that it will never accept."""
+    from acsylla.errors import CassErrorServerInvalidQuery, CassErrorServerSyntaxError, CassErrorServerUnauthorized
+
+    return CassErrorServerInvalidQuery, CassErrorServerSyntaxError, CassErrorServerUnauthorized
 
 
 def insert_into(table: TableName, columns: Sequence[str], *, has_ttl: bool = False) -> str:
