@@ -1,4 +1,6 @@
-"""Three nodes of Cassandra, and jobs on a Spark master with two workers, whose Python has only the project's zip."""
+"""Three nodes of Cassandra that require TLS and passwords, and jobs on a Spark master with two workers, whose Python
+has only the project's zip.
+"""
 
 import json
 import os
@@ -23,7 +25,7 @@ FACTS = {"features": IMAGES, "corrected": 1, "wrong": 0, "deleted": IMAGES // 4}
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with world(tmp_path_factory.mktemp("cluster"), images=IMAGES) as made:
+    with world(tmp_path_factory.mktemp("cluster"), images=IMAGES, secure=True) as made:
         yield made
 
 
@@ -64,9 +66,9 @@ def values_of(cluster: World, keyspace: str) -> list[tuple[object, ...]]:
 
 
 def test_all_jobs_give_the_same_on_a_cluster_as_in_one_process(cluster: World, bare_python: Path) -> None:
-    there = facts_of(cluster, "there", "--properties-file", str(cluster.spark.submit_conf), python=bare_python)
-    where = [word for name, value in cluster.server.spark_properties.items() for word in ("--conf", f"{name}={value}")]
-    here = facts_of(cluster, "here", "--master", "local[2]", *where)
+    properties = ["--properties-file", str(cluster.spark.submit_conf)]
+    there = facts_of(cluster, "there", *properties, python=bare_python)
+    here = facts_of(cluster, "here", *properties, "--master", "local[2]")
     assert there == here
     assert values_of(cluster, "there") == values_of(cluster, "here")
 

@@ -164,7 +164,8 @@ class Cassandra:
                         node.stop()
                         started.append(node)
                         node.start(java_home, class_path, tied=tied, progress=progress)
-                        progress(f"node {node.number + 1}: Cassandra {self._version(node)} answers")
+                for node in started:  # a log-in needs a quorum of the nodes
+                    progress(f"node {node.number + 1}: Cassandra {self._version(node)} answers")
 
             change_ports = self._forget_ports if self._asked_port is None else None
             ports.start(begin, undo=lambda: _kill(started), change_ports=change_ports)

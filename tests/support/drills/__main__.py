@@ -25,6 +25,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=1, help="how often all drills run (default: %(default)s)")
     parser.add_argument("--only", action="append", help="drills whose name has this text; repeatable")
     parser.add_argument("--images", type=int, default=240, help="of the source (default: %(default)s)")
+    parser.add_argument("--secure", action="store_true", help="with TLS, certificates and roles")
     parser.add_argument("--table", type=Path, metavar="FILE", help="write the table between its marks in this file")
     options = parser.parse_args()
     texts = options.only or [""]
@@ -32,7 +33,7 @@ def main() -> int:
     outcomes: list[Outcome] = []
     with (
         tempfile.TemporaryDirectory(prefix="imagestrata-drills-") as folder,
-        world(Path(folder), images=options.images) as made,
+        world(Path(folder), images=options.images, secure=options.secure) as made,
     ):
         for number in range(options.rounds):
             for drill in chosen:

@@ -13,6 +13,7 @@ from pathlib import Path
 from cassandra import ConsistencyLevel
 from cassandra.query import SimpleStatement
 
+from formats.local_node import variables_in
 from formats.stores.s3 import S3Access
 from formats.stores.storage import Storage
 from imagestrata.devstack.servers.cassandra import Cassandra
@@ -59,9 +60,14 @@ class World:
         conf = [text for one, value in self.conf.items() for text in ("--conf", f"{one}={value}")]
         program = str(Path(sys.executable).with_name("spark-submit"))
         command = [program, "--properties-file", str(self.spark.submit_conf), *conf, str(ROOT / "jobs" / f"{name}.py")]
-        return self.start([*command, *options])
+        return self._launch([*command, *options], {})
 
     def start(self, command: Sequence[str]) -> "subprocess.Popen[str]":
+        """Start a program that reads, in its own process group."""
+        access = self.server.access
+        return self._launch(command, {} if access is None else variables_in(access / "reader.env"))
+
+    def _launch(self, command: Sequence[str], variables: Mapping[str, str]) -> "subprocess.Popen[str]":
         """Start a program with the keys of the S3 server; its output goes to a pipe."""
         keys = {
             "AWS_ENDPOINT_URL": self.s3.endpoint,
@@ -70,8 +76,8 @@ class World:
             "PYTHONPATH": str(ROOT),
         }
         return subprocess.Popen(
-            command, cwd=self.folder, env={**os.environ, **keys}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True, start_new_session=True,
+            command, cwd=self.folder, env={**os.environ, **keys, **variables}, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, start_new_session=True,
         )  # fmt: skip
 
     def rows(self, query: str) -> list[tuple[object, ...]]:
@@ -117,8 +123,10 @@ def sources(folder: Path, images: int) -> dict[str, tuple[str, int]]:
 
 
 @contextmanager
-def world(folder: Path, *, images: int, workers: int = 2) -> Iterator[World]:
-    """Start three nodes, the last one on a small disk if this user may mount one, Spark, and S3."""
+def world(folder: Path, *, images: int, secure: bool = False) -> Iterator[World]:
+    """Start three nodes, the last one on a small disk if this user may mount one, Spark, and S3. ``secure`` nodes
+    require TLS, certificates and passwords: jobs have the role writer, epochs the role reader.
+    """
     tree = folder / "tree"
     known = sources(tree, images)
     with ExitStack() as stack:
@@ -127,14 +135,15 @@ def world(folder: Path, *, images: int, workers: int = 2) -> Iterator[World]:
         mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={_SMALL_MIB}m", "tmpfs", small], check=False)
         if mounted.returncode == 0:
             stack.callback(lambda: subprocess.run(["umount", "-l", small], check=False))
-        server = Cassandra(folder / "cassandra", nodes=3, heap_mb=384, yaml={"commitlog_total_space": "256MiB"})
+        yaml = {"commitlog_total_space": "256MiB"}
+        server = Cassandra(folder / "cassandra", nodes=3, secure=secure, heap_mb=384, yaml=yaml)
         stack.enter_context(server)
         s3 = stack.enter_context(S3(folder / "s3"))
         s3.make_bucket("drills")
         storage = Storage("s3://drills/tree", S3Access(s3.endpoint, s3.access_key, s3.secret_key))
         for path in known:
             storage.write_bytes(path, (tree / path).read_bytes())
-        spark = Spark(folder / "spark", workers=workers, cores=1, memory_mb=1024)
+        spark = Spark(folder / "spark", workers=2, cores=1, memory_mb=1024)
         stack.callback(spark.stop)
         spark.start(settings=settings_of(server), tied=True)
         proxy = stack.enter_context(FaultyProxy(server.port))
