@@ -21,11 +21,11 @@ computed. What is not known is listed at the end."""
 _REPLAY = f"""Show which images the batches of a training had.
 
   imagestrata replay checkpoint.pt --epoch 3 --steps 1200:1210
-  imagestrata replay checkpoint.pt --epoch 3 --steps 1203 --sheet spike.png
+  imagestrata replay checkpoint.pt --epoch 3 --steps 1203 --sheet spike.png --crops
   imagestrata replay state.json --split splits/digits --index 0 --epoch 0 --steps 0:2 --json
 
 A line for each image: epoch, step, rank, id and class. --sheet reads the first 64 and shows them on one picture, as
-they are stored, not as they were cropped.
+they are stored or, with --crops, as the model saw them.
 
 {_STATES}
 
@@ -52,6 +52,11 @@ def replay_parser() -> Parser:
     made.add_argument("--epoch", type=int, required=True, metavar="N", help="the epoch, from 0")
     made.add_argument("--steps", type=_steps, required=True, metavar="A:B", help="steps A to B-1, or one step; from 0")
     made.add_argument("--sheet", metavar="FILE", help="write a picture of the images")
+    made.add_argument(
+        "--crops", type=int, nargs="?", const=0, metavar="SIZE",
+        help="with --sheet: the very crops of this size that loader.ClassificationIterator gave in training, with its "
+        "default crop_area and mirror (default: the size of train.py)",
+    )  # fmt: skip
     _add_images(made)
     made.add_argument("--host", metavar="HOST,...", help="for --sheet: hosts of Cassandra (default: `imagestrata up`)")
     made.add_argument("--port", type=port, metavar="N", help="for --sheet: the port of Cassandra")
@@ -76,6 +81,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = options.parse_args(rest)
     if sum(bool(getattr(args, one)) for one in _PLACES) > 1:
         options.error("wanted one of --split, --rows-fn, --folder and --shards. Found: several")
+    if getattr(args, "crops", None) is not None and args.sheet is None:
+        options.error("wanted --sheet FILE with --crops. Found: no --sheet")
     return act(args)
 
 
@@ -104,7 +111,7 @@ def _steps(text: str) -> range:
 
 
 def _replay(args: argparse.Namespace) -> int:
-    history, images = next(_histories(args, [args.checkpoint]))
+    history, images, options = next(_histories(args, [args.checkpoint]))
     found = history.replay(args.epoch, args.steps)
     if not found:
         known = f" Not known: {'; '.join(history.unknown)}." if history.unknown else ""
@@ -113,7 +120,7 @@ def _replay(args: argparse.Namespace) -> int:
             f"Found: no such step before {args.checkpoint} was saved.{known}"
         )
     if args.sheet is not None:
-        _draw(args, images, found)
+        _draw(args, history, found, options)
     if args.json:
         _write(json.dumps({"batches": [_as_dict(one) for one in found], "unknown": history.unknown}))
         return 0
@@ -131,21 +138,36 @@ def _replay(args: argparse.Namespace) -> int:
     return 0
 
 
-def _draw(args: argparse.Namespace, images: "Split | Shards", found: "Sequence[Replayed]") -> None:
+def _draw(
+    args: argparse.Namespace, history: "History", found: "Sequence[Replayed]", options: Mapping[str, Any]
+) -> None:
     """Write a picture of the first images of batches."""
     where: dict[str, Any] = {"hosts": args.host.split(",") if args.host else None, "port": args.port}
     given = {name: value for name, value in where.items() if value is not None}
-    positions = [position for batch in found for position in batch.positions.tolist()]
+    if args.crops is not None:
+        given["size"] = _size_of(args, options)
     try:
-        images.show(positions[:64], **given).save(args.sheet)
+        history.show(found, **given).save(args.sheet)
     except (OSError, ValueError) as error:  # ValueError: no format has this ending
         raise ImagestrataError(f"Wanted to write a picture to {args.sheet}. Found: {error}. Name it *.png.") from None
+
+
+def _size_of(args: argparse.Namespace, options: Mapping[str, Any]) -> int:
+    """The size of crops. Raises `ImagestrataError` if nobody knows it."""
+    if options.get("transforms"):
+        raise ImagestrataError(
+            f"Wanted a training with the crops of loader.ClassificationIterator. Found: --transforms "
+            f"{options['transforms']} in {args.checkpoint}. Leave out --crops to see the images as they are stored."
+        )
+    if size := args.crops or options.get("size"):
+        return int(size)
+    raise ImagestrataError(f"Wanted --crops SIZE. Found: --crops, and {args.checkpoint} does not name the size.")
 
 
 def _seen(args: argparse.Namespace) -> int:
     image: int | str = int(args.image) if args.image.isdecimal() else args.image
     results = []
-    for path, (history, _) in zip(args.checkpoints, _histories(args, args.checkpoints), strict=True):
+    for path, (history, *_) in zip(args.checkpoints, _histories(args, args.checkpoints), strict=True):
         seen = history.seen(image)
         results.append(((history.runs, *history.delivered), path, seen, history))
     results.sort(key=lambda one: one[0])
@@ -175,8 +197,10 @@ def _say_unknown(history: "History", path: str) -> None:
         _write(f"not known of {path}: {one}")
 
 
-def _histories(args: argparse.Namespace, paths: Sequence[str]) -> "Iterator[tuple[History, Split | Shards]]":
-    """The histories of states in files, and their images, which are opened once."""
+def _histories(
+    args: argparse.Namespace, paths: Sequence[str]
+) -> "Iterator[tuple[History, Split | Shards, Mapping[str, Any]]]":
+    """The histories of states in files, their images, which are opened once, and the options of train.py."""
     from loader import History
 
     images: Split | Shards | None = None
@@ -191,7 +215,7 @@ def _histories(args: argparse.Namespace, paths: Sequence[str]) -> "Iterator[tupl
                 f"Wanted checkpoints of one training. Found: {path}, of another one than {paths[0]}: it has another "
                 "seed or order. Give those of each training apart."
             )
-        yield History(images, state), images
+        yield History(images, state), images, found.get("options") or {}
 
 
 def _stored(path: str) -> Mapping[str, Any]:

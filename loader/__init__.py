@@ -61,6 +61,7 @@ DALI, torch and the Cassandra driver are imported when they are first used. Erro
 import importlib
 import typing
 
+from loader.adapters.crops import crop_numbers, crop_window
 from loader.adapters.history import History, Replayed, Seen
 from loader.adapters.iterators import ClassificationIterator, GenericIterator
 from loader.batch import Batch, Skipped
@@ -85,6 +86,7 @@ from loader.errors import (
 )
 from loader.folder.folders import Folder, open_folder
 from loader.model_record import record_model
+from loader.order.draws import Draws
 from loader.order.state import merge_states
 from loader.prefetch.stats import Stats
 from loader.shards.shard_set import Shards, open_shards
@@ -113,6 +115,7 @@ __all__ = [
     "DecodeError",
     "DeletedImageError",
     "DeliveryError",
+    "Draws",
     "Folder",
     "FolderSource",
     "GenericIterator",
@@ -138,6 +141,8 @@ __all__ = [
     "TableError",
     "TorchDataset",
     "UnreachableError",
+    "crop_numbers",
+    "crop_window",
     "merge_states",
     "open_folder",
     "open_rows",
@@ -153,10 +158,10 @@ def _table(split: Split, /, **options: typing.Any) -> "pyarrow.Table":
     return arrow_table(split, **options)
 
 
-def _sheet(split: Split, *which: typing.Any) -> "PIL.Image.Image":
+def _sheet(split: Split, *which: typing.Any, **change: typing.Any) -> "PIL.Image.Image":
     from loader.adapters.split_sheet import sheet_of_split  # needs Pillow
 
-    return sheet_of_split(split, *which)
+    return sheet_of_split(split, *which, **change)
 
 
 Split.views = _Views(table=_table, sheet=_sheet)

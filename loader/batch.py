@@ -23,6 +23,8 @@ class Batch:
         labels: Class numbers, int32 ``(b,)``, or ``(0,)`` if the split has none.
         ids: UUIDs, uint8 ``(b, 16)``, big-endian.
         positions: Positions in the split, int64 ``(b,)``.
+        places: Places in the order of the epoch, int64 ``(b,)``: a sample that comes twice in an epoch has two. With
+            shards, the positions.
         epoch: The number of the epoch.
         step: The number of the batch in the epoch, from 0; the same on all ranks.
         repeats: How many samples at the end repeat other samples of the epoch, to fill the batch.
@@ -40,6 +42,7 @@ class Batch:
     epoch: int
     step: int
     repeats: int = 0
+    places: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64), repr=False)
     label_blobs: list[bytes] = field(default_factory=list, repr=False)
     metadata: Mapping[str, list[Any]] = field(default_factory=dict, repr=False)
     features: Mapping[str, NDArray[Any]] = field(default_factory=dict, repr=False)

@@ -5,9 +5,9 @@ here, and DALI gets their pixels as PNM, a format without losses that it only co
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 from uuid import UUID
 
 import numpy as np
@@ -16,11 +16,17 @@ from numpy.typing import NDArray
 from loader.adapters.pictures import decoded_picture, is_read_by_dali
 from loader.adapters.undecodable import decode_error
 from loader.batch import Batch
-from loader.errors import DecodeError, TableError, require
+from loader.errors import DecodeError, OptionError, TableError, require
+from loader.options import check_names, name_of
 from loader.order.delivery import Position
+from loader.order.draws import Draws
 from loader.splits import Split
 
-_DALI_TYPES = {"bool": "BOOL", "int32": "INT32", "int64": "INT64", "float32": "FLOAT", "float64": "FLOAT64"}
+_DALI_TYPES = {"bool": "BOOL", "uint8": "UINT8", "int32": "INT32", "int64": "INT64", "float32": "FLOAT",
+               "float64": "FLOAT64"}  # fmt: skip
+
+# Random numbers of a batch by name, one for each sample: what a graph takes beside the batch.
+Numbers: TypeAlias = Callable[[Draws], Mapping[str, NDArray[Any]]]
 
 
 class Batches(Protocol):
@@ -46,6 +52,11 @@ class Batches(Protocol):
         """The type of its labels."""
         ...
 
+    @property
+    def seed(self) -> int:
+        """The seed of its order, and of random numbers."""
+        ...
+
     def batches(self, epoch: int, /, *, reader: Position) -> Iterator[Batch]:
         """The batches of an epoch."""
         ...
@@ -58,7 +69,8 @@ def dali(module: str) -> Any:
 
 class EpochReader:
     """What a DALI pipeline calls for each batch. Up to ``threads`` images are decoded at a time that DALI does not
-    decode. A call raises `DecodeError` for one that nothing decodes; its batch is then in `pending`.
+    decode. A call raises `DecodeError` for one that nothing decodes; its batch is then in `pending`. ``numbers`` gives
+    the random numbers of a batch.
     """
 
     def __init__(
@@ -69,29 +81,36 @@ class EpochReader:
         first_epoch: int = 0,
         threads: int = 4,
         failed: dict[int, Exception | None] | None = None,
+        numbers: Numbers | None = None,
     ) -> None:
         self._source, self._reader, self._plan, self._threads = source, reader, reader.plan, threads
         # Files that DALI has failed to decode, by their hashes, and why it does not take their pixels, if so.
         self.failed: dict[int, Exception | None] = {} if failed is None else failed
-        self._first_epoch = first_epoch
+        self._first_epoch, self._numbers = first_epoch, numbers
         self._epoch: int | None = None
         self.is_followed = True
+        self.names: tuple[str, ...] = ()  # of the numbers, the last of `outputs`
         self._batches: Iterator[Batch] = iter(())
         self._again: deque[Batch] = deque()
         # The batches that DALI has taken and not yet delivered: it may be working on them.
         self.pending: deque[Batch] = deque()
 
     def outputs(self, *, is_followed: bool = True) -> tuple[Any, ...]:
-        """Images, labels, metadata and features as outputs of the pipeline that is being defined; ``is_followed``:
-        whether the caller takes each batch from `given`, otherwise `pending` stays empty.
+        """Images, labels, metadata, features and random numbers as outputs of the pipeline that is being defined;
+        ``is_followed``: whether the caller takes each batch from `given`, otherwise `pending` stays empty.
         """
         fn, types = dali("fn"), dali("types")
         source = self._source
         labels = [] if source.label_type == "none" else [types.INT32 if source.label_type == "int" else types.UINT8]
-        features = [getattr(types, _DALI_TYPES[column.dtype.name]) for column in source.features.values()]
-        known = {"dtype": [types.UINT8, *labels, *features], "ndim": 1} if not source.metadata else {}
+        numbers = drawn(self._numbers, Draws(seed=0, epoch=0, places=np.zeros(1, dtype=np.int64)))
+        self.names = tuple(numbers)
+        others = [
+            getattr(types, _DALI_TYPES[column.dtype.name]) for column in [*source.features.values(), *numbers.values()]
+        ]
+        dimensions = [1] * (1 + len(labels) + len(source.features)) + [column.ndim - 1 for column in numbers.values()]
+        known = {"dtype": [types.UINT8, *labels, *others], "ndim": dimensions} if not source.metadata else {}
         # DALI holds a reference to the arrays until it has read them, so nothing is copied.
-        count = 1 + len(labels) + len(source.metadata) + len(features)
+        count = len(dimensions) + len(source.metadata)
         self.is_followed = is_followed
         outputs = fn.external_source(self, num_outputs=count, batch_info=True, no_copy=True, **known)
         return tuple(outputs)
@@ -112,7 +131,8 @@ class EpochReader:
             if isinstance(file, Exception):
                 raise decode_error(self._source.split, batch, place, file) from file
             files.append(_bytes(file))
-        return files, *_labels(batch), *columns, *_features(batch)
+        draws = Draws(seed=self._source.seed, epoch=epoch, places=batch.places)
+        return files, *_labels(batch), *columns, *_features(batch), *drawn(self._numbers, draws).values()
 
     def given(self) -> Batch:
         """The next batch that the pipeline has delivered; records that it has."""
@@ -142,21 +162,7 @@ class EpochReader:
 
     def _files(self, batch: Batch) -> list[bytes | Exception]:
         """The files that DALI gets for a batch, or why there is none."""
-        files: list[bytes | Exception] = list(batch.images)
-        others = [place for place, image in enumerate(batch.images) if not self._is_for_dali(image)]
-        if others:
-            with ThreadPoolExecutor(min(self._threads, len(others))) as pool:
-                for place, file in zip(
-                    others, pool.map(self._pixels, [batch.images[one] for one in others]), strict=True
-                ):
-                    files[place] = file
-        return files
-
-    def _is_for_dali(self, image: bytes) -> bool:
-        return is_read_by_dali(image) and not (self.failed and hash(image) in self.failed)
-
-    def _pixels(self, image: bytes) -> bytes | Exception:
-        return (self.failed.get(hash(image)) if self.failed else None) or _pnm(image)
+        return files_for_dali(batch.images, threads=self._threads, failed=self.failed)
 
     def close(self) -> None:
         """Stop reading the current epoch."""
@@ -165,10 +171,53 @@ class EpochReader:
         self.pending.clear()
 
 
+def drawn(numbers: Numbers | None, draws: Draws) -> dict[str, NDArray[Any]]:
+    """The random numbers of a batch. Raises `OptionError` for what is not one array of numbers by name."""
+    found: Any = {} if numbers is None else numbers(draws)
+    if not isinstance(found, Mapping):
+        raise OptionError(f"Wanted a dictionary of arrays from numbers={name_of(numbers)}. Found: {found!r}")
+    arrays = {check_names("numbers", [name])[0]: np.asarray(values) for name, values in found.items()}
+    for name, values in arrays.items():
+        if values.ndim == 0 or len(values) != len(draws) or values.dtype.name not in _DALI_TYPES:
+            raise OptionError(
+                f"Wanted {name} of numbers={name_of(numbers)} as an array of {', '.join(_DALI_TYPES)} with one row for "
+                f"each of {len(draws)} samples. Found: {values.dtype.name} {values.shape}"
+            )
+    return arrays
+
+
+def files_for_dali(
+    images: Sequence[bytes], *, threads: int = 4, failed: Mapping[int, Exception | None] | None = None
+) -> list[bytes | Exception]:
+    """The files that DALI gets for images, or why there is none. Those that it does not decode, or has ``failed`` to
+    decode, are decoded here.
+    """
+    files: list[bytes | Exception] = list(images)
+    failed = failed or {}
+    others = [
+        place for place, image in enumerate(images) if not is_read_by_dali(image) or (failed and hash(image) in failed)
+    ]
+
+    def pixels(place: int) -> bytes | Exception:
+        return (failed.get(hash(images[place])) if failed else None) or _pnm(images[place])
+
+    if others:
+        with ThreadPoolExecutor(min(threads, len(others))) as pool:
+            for place, file in zip(others, pool.map(pixels, others), strict=True):
+                files[place] = file
+    return files
+
+
 def _pnm(image: bytes) -> bytes | Exception:
     """An image's pixels as PNM, or why there are none."""
     picture = decoded_picture(image)
-    return picture if isinstance(picture, Exception) else b"P6 %d %d 255\n" % picture.size + picture.tobytes()
+    return picture if isinstance(picture, Exception) else as_pnm(np.asarray(picture))
+
+
+def as_pnm(pixels: NDArray[np.uint8]) -> bytes:
+    """Pixels ``(h, w, 3)`` as PNM, a file without losses."""
+    height, width, _ = pixels.shape
+    return b"P6 %d %d 255\n" % (width, height) + pixels.tobytes()
 
 
 def _bytes(data: bytes) -> NDArray[np.uint8]:

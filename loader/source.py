@@ -10,6 +10,7 @@ from uuid import UUID
 from numpy.typing import NDArray
 
 from loader.batch import Batch, Skipped
+from loader.dali import EpochReader, Numbers
 from loader.errors import DeletedImageError, DeliveryError, OptionError
 from loader.options import check_bools, check_int, check_seconds
 from loader.order.delivery import Delivered, Marks, Position, Readers, state_after
@@ -402,23 +403,23 @@ class Source:
         self._readers.load(self.plan.going_on(state))
         self._ahead.drop()
 
-    def read(self) -> tuple[Any, ...]:
+    def read(self, *, numbers: Numbers | None = None) -> tuple[Any, ...]:
         """Images, labels, metadata and features as outputs of the DALI pipeline that is being defined.
 
         Images are uint8 samples of shape ``(bytes,)``, not decoded. Class numbers are int32 samples of shape ``(1,)``,
         as from DALI's readers; masks and arrays are uint8 samples as images are; a split without labels has no such
         output. The ``metadata`` columns follow in their order: integers as int64 and other numbers as float64 samples
         of shape ``(1,)``, texts in UTF-8 and blobs as uint8 samples. The features follow in their
-        order, in their own types, as samples of shape ``(1,)``, or ``(N,)`` for vectors. ``StopIteration`` ends each
+        order, in their own types, as samples of shape ``(1,)``, or ``(N,)`` for vectors. Random ``numbers``, as in
+        `GenericIterator`, are the last outputs, in their order. ``StopIteration`` ends each
         epoch, and the pipeline's ``reset()`` starts the next one, from `first_epoch` on. Each pipeline counts its own
         epochs. DALI reads ahead, so you must tell `state_dict` what has left the pipeline. Raises `MissingExtraError`
         without DALI.
         """
-        from loader.dali import EpochReader
-
         own = self._readers.own
         own.leave()
-        return EpochReader(self, own, first_epoch=own.plan.first_epoch).outputs(is_followed=False)
+        reader = EpochReader(self, own, first_epoch=own.plan.first_epoch, numbers=numbers)
+        return reader.outputs(is_followed=False)
 
     def stats(self) -> Stats:
         """What has been delivered so far, and how reading performs."""

@@ -20,7 +20,8 @@ import numpy as np
 import loader
 from benchmarks.harness import cassandra
 from benchmarks.harness.pictures import id_sum
-from loader.adapters.iterators import classification
+from loader.adapters.crops import CROP_AREA
+from loader.adapters.graphs import normalized
 from loader.dali import EpochReader
 from loader.order.permutation import epoch_order
 
@@ -147,7 +148,7 @@ def decode(order: Order) -> Answer:
 def read_files(names: Sequence[str], labels: Sequence[int], *, order: Order) -> Iterator[tuple[Any, Any]]:
     """Decode files endlessly with DALI's own reader, from the page cache.
 
-    The graph is that of `loader.ClassificationIterator` for training.
+    The graph is that of `loader.ClassificationIterator` for training, with DALI's own random numbers.
     """
     fn, pipelines = (import_module(f"nvidia.dali.{name}") for name in ("fn", "pipeline"))
     for name in set(names):
@@ -156,9 +157,20 @@ def read_files(names: Sequence[str], labels: Sequence[int], *, order: Order) -> 
     pipeline = pipelines.Pipeline(batch_size=order["batch_size"], num_threads=order["threads"], **usual)
     with pipeline:
         pictures, numbers = fn.readers.file(files=list(names), labels=list(labels), random_shuffle=True)
-        pipeline.set_outputs(*classification(pictures, numbers, size=order["size"], train=True))
+        pipeline.set_outputs(*random_by_dali(pictures, numbers, size=order["size"]))
     pipeline.build()
     return (tuple(np.from_dlpack(found.as_tensor()) for found in pipeline.run()) for _ in count())  # type: ignore[misc]
+
+
+def random_by_dali(files: Any, labels: Any, *, size: int) -> tuple[Any, Any]:
+    """The graph of `loader.ClassificationIterator` for training, with DALI's own random numbers."""
+    fn, types = (import_module(f"nvidia.dali.{name}") for name in ("fn", "types"))
+    images = fn.decoders.image_random_crop(
+        files, output_type=types.RGB, random_area=CROP_AREA, random_aspect_ratio=[3 / 4, 4 / 3], num_attempts=100
+    )
+    images = fn.resize(images, size=[size, size], interp_type=types.INTERP_TRIANGULAR)
+    images = normalized(images, size=size, mirror=fn.random.coin_flip())
+    return images, fn.cast(fn.squeeze(labels, axes=[0]), dtype=types.INT64)
 
 
 def read_bare(order: Order) -> Answer:

@@ -4,9 +4,11 @@
 
 Epochs are counted image by image. An order of 100 million images is opened in a process whose memory is sampled. States
 of 90 epochs are asked for the past, and those of random trainings are compared with what was delivered. An epoch in
-stratified order is read from an embedded Cassandra in turn with one in the usual order. Then a small network learns
-digits of which some classes have 60 times as many images as others, in four orders, with 10 seeds each; the plot has
-the recall of each class. QUICK=1 counts and opens fewer images.
+stratified order is read from an embedded Cassandra in turn with one in the usual order, and an epoch is decoded with
+crops by key in turn with crops by DALI's random numbers. The pixels of random trainings with a resume are compared with
+those of undisturbed ones. Then a small network learns digits of which some classes have 60 times as many images as
+others, in four orders, with 10 seeds each; the plot has the recall of each class. QUICK=1 counts and opens fewer
+images.
 """
 
 import sys
@@ -20,6 +22,7 @@ from benchmarks.harness.pairs import in_turn
 from benchmarks.harness.pictures import require_room
 from benchmarks.harness.results import PLACE, Row
 from benchmarks.harness.runs import describe
+from benchmarks.order.crops import rows_of_crops, rows_of_resumes
 from benchmarks.order.figures import FIGURES
 from benchmarks.order.histories import rows_of_agreement, rows_of_queries
 from benchmarks.order.orders import rows_of_exactness, rows_of_large
@@ -50,9 +53,11 @@ def measure(parts: Parts, folder: Path) -> Draw | None:
     parts.measure_whole([4, 6], partial(rows_of_large, folder, 1_000_000 if parts.is_quick else 100_000_000))
     parts.measure_whole([11, 12], partial(rows_of_queries, 1_000_000 if parts.is_quick else 100_000_000))
     parts.measure_whole([13], partial(rows_of_agreement, 50 if parts.is_quick else 1_000))
-    if parts.wants([5]):
+    if parts.wants([5, 14]):
         with loader_fixture(folder, QUICK if parts.is_quick else FULL) as fixture:
             parts.measure_whole([5], partial(rows_of_rates, fixture))
+            parts.measure_whole([14], partial(rows_of_crops, fixture))
+    parts.measure_whole([15], partial(rows_of_resumes, folder, 5 if parts.is_quick else 50))
 
     def study() -> dict[int, Row]:
         rows, found = rows_of_study(SEEDS)

@@ -1,17 +1,23 @@
 """Which images a training has seen, and at which step, from a state alone: `History`."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import cycle, islice
-from typing import Any
+from itertools import cycle, groupby, islice
+from typing import TYPE_CHECKING, Any, Unpack
 from uuid import UUID
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loader.errors import OptionError
+from loader.adapters.crops import CROP_AREA
+from loader.adapters.graphs import training_pixels
+from loader.batch import Batch
+from loader.cassandra.cluster import Cluster, ClusterOptions
+from loader.dali import as_pnm
+from loader.errors import OptionError, require
 from loader.options import check_int
+from loader.order.draws import Draws
 from loader.order.history import Run
 from loader.order.plan import Plan
 from loader.order.schedule import Schedule
@@ -22,7 +28,11 @@ from loader.shards.shard_set import Shards
 from loader.sources import classes_of_split
 from loader.splits import Split
 
+if TYPE_CHECKING:
+    import PIL.Image
+
 _ROWS_AT_ONCE = 1 << 20
+_MOST_SHOWN = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,6 +45,7 @@ class Replayed:
         step: The number of the batch in the epoch.
         rank: The number of the rank.
         positions: Positions in the split, int64 ``(b,)``, in the order of the batch.
+        places: Places in the order of the epoch, int64 ``(b,)``, as in `Batch`.
         ids: UUIDs, uint8 ``(b, 16)``, big-endian; ``(0, 16)`` for shards, which do not list their ids.
         is_exact: Whether these are the samples of the batch. Otherwise they are those that the order has for it: out
             of order, samples come up to 4,096 places earlier or later, and it may not be known which were left out.
@@ -45,6 +56,7 @@ class Replayed:
     step: int
     rank: int
     positions: NDArray[np.int64]
+    places: NDArray[np.int64]
     ids: NDArray[np.uint8]
     is_exact: bool
 
@@ -188,6 +200,59 @@ class History:
                 ]
         return sorted(found, key=lambda one: (one.run, one.epoch, one.step, one.rank))
 
+    def show(
+        self,
+        batches: Sequence[Replayed],
+        *,
+        size: int | None = None,
+        crop_area: tuple[float, float] = CROP_AREA,
+        mirror: bool = True,
+        cluster: Cluster | None = None,
+        **where: Unpack[ClusterOptions],
+    ) -> "PIL.Image.Image":
+        """Read the images of batches and show the first 64 on one picture, as `Split.show` does.
+
+        Args:
+            batches: What `replay` returned.
+            size: None for the images as they are stored. Otherwise the crops that ``ClassificationIterator(source,
+                size=size, train=True)`` has given, with its other two options.
+            crop_area: As given to it.
+            mirror: As given to it.
+            cluster: Where to read images, as in `Split.show`.
+            **where: The arguments of `Cluster` instead of ``cluster``.
+
+        Returns:
+            A ``PIL.Image.Image``, which has ``save``.
+
+        Raises:
+            OptionError: The history is of shards, which have no positions to choose by, or there are no images.
+            MissingExtraError: Pillow, or with ``size`` DALI, is not installed.
+            MissingImageError: An image of the split is missing.
+        """
+        require("PIL", package="pillow", purpose="show()")
+        samples = [
+            (batch.epoch, place, position)
+            for batch in batches
+            for place, position in zip(batch.places.tolist(), batch.positions.tolist(), strict=True)
+        ][:_MOST_SHOWN]
+
+        def cropped(read: Batch) -> Batch:
+            assert size is not None
+            images = [
+                as_pnm(one)
+                for epoch, group in groupby(zip(samples, read.images, strict=True), key=lambda one: one[0][0])
+                for one in self._cropped(epoch, [*group], size=size, crop_area=crop_area, mirror=mirror)
+            ]
+            return replace(read, images=images)
+
+        change = {} if size is None else {"change": cropped}
+        return self._split.views.sheet(self._split, [position for *_, position in samples], cluster, where, **change)
+
+    def _cropped(self, epoch: int, group: Sequence[Any], **options: Any) -> NDArray[np.uint8]:
+        places = np.array([place for (_, place, _), _ in group], dtype=np.int64)
+        draws = Draws(seed=self._plan.seed, epoch=epoch, places=places)
+        return training_pixels([image for _, image in group], draws, **options)
+
     def _about(self, number: int, run: Run, epoch: int, position: int) -> list[tuple[int, int]]:
         """About where a run that was read out of order had a position, without what FILL repeats."""
         plan, end = self._plans[number], State.from_dict(run.end or {})
@@ -224,18 +289,18 @@ class History:
             for its_epoch, its_step, position in self._left_out[number]
             if its_epoch == epoch and (its_step == step or not run.in_order)
         }
-        for rank, positions in self._plans[number].on_all_ranks(epoch, step):
-            kept = [one for one in positions.tolist() if one not in gone]
-            if len(kept) < len(positions) and run.last_batch_policy != "PARTIAL" and kept:
+        for rank, (positions, places) in self._plans[number].on_all_ranks(epoch, step):
+            kept = [at for at, position in enumerate(positions.tolist()) if position not in gone]
+            lost = len(positions) - len(kept)
+            if lost and run.last_batch_policy != "PARTIAL" and kept:
                 kept = [*islice(cycle(kept), run.batch_size)]
             if kept or run.last_batch_policy != "PARTIAL":  # a batch of which nothing is left is not delivered
-                found = np.array(kept, dtype=np.int64)
                 # An empty batch is filled with samples of another batch. Missing and undecodable images are replaced
                 # one after the other, so a batch with both is filled in two steps.
-                lost = sum(one in gone for one in positions.tolist())
                 is_filled_once = run.last_batch_policy == "PARTIAL" or (bool(kept) and lost < 2)
                 is_exact = is_filled_once and self._is_exact(run, rank)
-                yield Replayed(number, epoch, step, rank, found, self._ids(found), is_exact)
+                found = positions[kept]
+                yield Replayed(number, epoch, step, rank, found, places[kept], self._ids(found), is_exact)
 
     def _is_exact(self, run: Run, rank: int) -> bool:
         return run.in_order and (run.known is None or rank in run.known)

@@ -7,9 +7,11 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
+from loader.adapters.crops import CROP_AREA, check_crop_area
+from loader.adapters.graphs import IMAGENET_MEAN, IMAGENET_STD, classification, training_numbers
 from loader.adapters.undecodable import OnUndecodable, left_out
 from loader.batch import Batch
-from loader.dali import EpochReader, dali
+from loader.dali import EpochReader, Numbers, dali
 from loader.errors import DecodeError, OptionError, require
 from loader.options import check_bools, check_choice, check_int, check_names, check_numbers, name_of
 from loader.source import Source, check_source
@@ -19,26 +21,26 @@ Output: TypeAlias = Literal["numpy", "torch"]
 # Batches that DALI prepares ahead. The source reads ahead of it; more here would only take memory.
 _DEPTH = 2
 
-_CROP_AREA = (0.08, 1.0)
-_IMAGENET_MEAN = (0.485, 0.456, 0.406)
-_IMAGENET_STD = (0.229, 0.224, 0.225)
-
 
 class GenericIterator:
     """Batches of a source through your own DALI graph: ``{name: array}``, one epoch a pass.
 
     Samples of one shape become an array ``(b, ...)``, others a list of ``b`` arrays. Each pass is the next epoch,
     starting with the source's first one, also after a pass that you left early. `state_dict` counts the batches that
-    you were given, not what DALI has prepared ahead, and not those of other iterators over the source. Random operators
-    follow from the source's seed, its rank, the epoch, and the batch at which a pass continues after a state: for any
-    number of threads, and however the epoch before ended. A pass raises what reading the source raises, and
-    `DecodeError` for an image that is not a picture.
+    you were given, not what DALI has prepared ahead, and not those of other iterators over the source. A pass raises
+    what reading the source raises, and `DecodeError` for an image that is not a picture.
+
+    Random ``numbers`` follow from the source's seed, the epoch and the sample's place in it: they are the same for any
+    ranks, batch size and threads, and after any resume. DALI's own random operators follow from the seed, the rank, the
+    epoch, and the batch at which a pass continues after a state.
 
     Args:
         source: The source.
         graph: Called while the pipeline is defined, with what `Source.read` gives (images, labels, metadata,
-            features). It returns as many outputs as there are ``names``.
+            features), and with the ``numbers`` by their names. It returns as many outputs as there are ``names``.
         names: The names of the outputs.
+        numbers: Called for each batch with its `Draws`; returns arrays by name, with one row for each sample, such as
+            ``lambda draws: {"angle": draws.uniform(low=-10, high=10), "mirror": draws.flips()}``.
         device_id: The GPU that DALI uses; None for the CPU alone, which needs no GPU.
         num_threads: DALI's threads.
         output: "numpy" for read-only arrays, "torch" for tensors, on the GPU ``device_id`` if there is one.
@@ -56,6 +58,7 @@ class GenericIterator:
         graph: Callable[..., Sequence[Any]],
         *,
         names: Sequence[str],
+        numbers: Numbers | None = None,
         device_id: int | None = None,
         num_threads: int = 4,
         output: Output = "numpy",
@@ -70,6 +73,7 @@ class GenericIterator:
         if output == "numpy" and device_id is not None:
             raise OptionError(f"Wanted output='torch' for batches on a GPU. Found: 'numpy' with device_id={device_id}")
         self._source, self._graph, self._names = source, graph, check_names("names", names)
+        self._numbers = numbers
         if not self._names:
             raise OptionError("Wanted names of the graph's outputs. Found: none")
         self._device_id, self._num_threads = device_id, num_threads
@@ -110,7 +114,10 @@ class GenericIterator:
             self._plan, self._next_epoch = plan, plan.first_epoch
         epoch, self._next_epoch = self._next_epoch, self._next_epoch + 1
         number, step = position.begin(epoch), plan.first_step(epoch)
-        reader = EpochReader(self._source, position, first_epoch=epoch, threads=self._num_threads, failed=self._failed)
+        reader = EpochReader(
+            self._source, position, first_epoch=epoch, threads=self._num_threads, failed=self._failed,
+            numbers=self._numbers,
+        )  # fmt: skip
         pipeline = self._build(reader, epoch, step)
         try:
             while True:
@@ -143,7 +150,9 @@ class GenericIterator:
             exec_dynamic=True,  # outputs own their memory, so no copy is needed
         )
         with pipeline:
-            found = self._graph(*reader.outputs())
+            inputs = list(reader.outputs())
+            numbers = {name: inputs.pop() for name in reversed(reader.names)}
+            found = self._graph(*inputs, **numbers)
             outputs = tuple(found) if isinstance(found, (tuple, list)) else (found,)
             if len(outputs) != len(self._names):
                 raise OptionError(f"Wanted outputs {', '.join(self._names)} of the graph. Found: {len(outputs)}")
@@ -186,7 +195,9 @@ class ClassificationIterator(GenericIterator):
 
     ``images`` is float32 ``(b, 3, size, size)``, RGB, ``(value / 255 - mean) / std`` for each channel; ``labels`` is
     int64 ``(b,)``. The source's features follow, in their order. The last batch of an epoch may be smaller.
-    Passes, states, seeds and errors are as in `GenericIterator`.
+    Passes, states and errors are as in `GenericIterator`. Crops and mirroring are random ``numbers`` there: a sample of
+    an epoch has the same pixels on any ranks, in any batch, and after any resume; on a GPU, nvJPEG may decode the same
+    window slightly differently in another batch.
 
     Args:
         source: The source; its labels must be class numbers.
@@ -214,21 +225,19 @@ class ClassificationIterator(GenericIterator):
         *,
         size: int,
         train: bool,
-        crop_area: tuple[float, float] = _CROP_AREA,
+        crop_area: tuple[float, float] = CROP_AREA,
         mirror: bool = True,
         device_id: int | None = None,
         num_threads: int = 4,
-        mean: Sequence[float] = _IMAGENET_MEAN,
-        std: Sequence[float] = _IMAGENET_STD,
+        mean: Sequence[float] = IMAGENET_MEAN,
+        std: Sequence[float] = IMAGENET_STD,
         output: Output = "numpy",
         on_undecodable: OnUndecodable = "raise",
     ) -> None:
         check_source(source)
         size = check_int("size", size, 1)
         check_bools(train=train, mirror=mirror)
-        smallest, largest = check_numbers("crop_area", crop_area, 2)
-        if not 0 < smallest <= largest <= 1:
-            raise OptionError(f"Wanted crop_area as two shares of an image, in ascending order. Found: {crop_area!r}")
+        check_crop_area(crop_area)
         check_numbers("mean", mean, 3)
         if min(check_numbers("std", std, 3)) <= 0:
             raise OptionError(f"Wanted std above 0 for each of R, G, B. Found: {std!r}")
@@ -240,15 +249,13 @@ class ClassificationIterator(GenericIterator):
             partial(
                 classification,
                 size=size,
-                train=train,
-                crop_area=crop_area,
-                mirror=mirror,
                 mean=mean,
                 std=std,
                 is_on_gpu=device_id is not None,
                 are_vectors=[column.ndim == 2 for column in source.features.values()],
             ),
             names=("images", "labels", *source.features),
+            numbers=partial(training_numbers, crop_area=crop_area, mirror=mirror) if train else None,
             device_id=device_id,
             num_threads=num_threads,
             output=output,
@@ -261,72 +268,6 @@ class ClassificationIterator(GenericIterator):
 
     def _convert(self, arrays: list[Any]) -> Any:
         return tuple(arrays)
-
-
-def classification(
-    files: Any,
-    labels: Any,
-    *rest: Any,
-    size: int,
-    train: bool,
-    crop_area: Sequence[float] = _CROP_AREA,
-    mirror: bool = True,
-    mean: Sequence[float] = _IMAGENET_MEAN,
-    std: Sequence[float] = _IMAGENET_STD,
-    is_on_gpu: bool = False,
-    are_vectors: Sequence[bool] = (),
-) -> tuple[Any, ...]:
-    """The graph of `ClassificationIterator`: images, labels and features from what the source gives, whose last outputs
-    are its features; ``are_vectors`` says of each whether it is a vector.
-    """
-    fn, types = dali("fn"), dali("types")
-    device = "mixed" if is_on_gpu else "cpu"
-    if train:
-        images = fn.decoders.image_random_crop(
-            files,
-            device=device,
-            output_type=types.RGB,
-            random_area=list(crop_area),
-            random_aspect_ratio=[3 / 4, 4 / 3],
-            num_attempts=100,
-        )
-        images = fn.resize(images, size=[size, size], interp_type=types.INTERP_TRIANGULAR)
-        position: dict[str, Any] = {}
-        flip = fn.random.coin_flip() if mirror else 0
-    else:
-        # Colours are interpolated as on the CPU. Crops are not: nvJPEG before 13.2 prints a warning for each of them.
-        images = fn.decoders.image(files, device=device, output_type=types.RGB, jpeg_fancy_upsampling=is_on_gpu)
-        sides, (pos_y, pos_x) = _evaluated(images.shape(), size=size)
-        images = fn.resize(images, size=sides, interp_type=types.INTERP_TRIANGULAR)
-        position, flip = {"crop_pos_y": pos_y, "crop_pos_x": pos_x}, 0
-    images = fn.crop_mirror_normalize(
-        images,
-        dtype=types.FLOAT,
-        output_layout="CHW",
-        crop=[size, size],
-        mean=[255 * value for value in mean],
-        std=[255 * value for value in std],
-        mirror=flip,
-        **position,
-    )
-    labels = fn.cast(fn.squeeze(labels, axes=[0]), dtype=types.INT64)
-    features = zip(rest[len(rest) - len(are_vectors) :], are_vectors, strict=True)
-    others = [labels, *(one if is_vector else fn.squeeze(one, axes=[0]) for one, is_vector in features)]
-    return images, *(one.gpu() if is_on_gpu else one for one in others)
-
-
-def _evaluated(shape: Any, *, size: int) -> tuple[Any, tuple[Any, Any]]:
-    """The sides that torchvision's Resize gives to images of a shape, and the place of its CenterCrop for DALI."""
-    # Resize rounds the longer side down; CenterCrop rounds halves to even numbers.
-    fn, types, math = dali("fn"), dali("types"), dali("math")
-    shorter = round(size * 256 / 224)
-    sides = shape[:2]
-    sides = sides * shorter // fn.reductions.min(sides)
-    rest = fn.cast(sides, dtype=types.INT64) - size
-    half = rest // 2
-    start = half + (rest & 1) * (half & 1)
-    position = fn.cast(start, dtype=types.FLOAT) / math.max(rest, 1)
-    return fn.cast(sides, dtype=types.FLOAT), (position[0], position[1])
 
 
 def _augmentation_seed(seed: int, rank: int, epoch: int, step: int) -> int:

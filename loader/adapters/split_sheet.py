@@ -1,6 +1,6 @@
 """Contact sheets of splits: some of their images, read from where they are."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -24,8 +24,14 @@ from loader.splits import Split
 _BUDGET = 256_000_000
 
 
-def sheet_of_split(split: Split, which: Any, cluster: Cluster | None, where: ClusterOptions) -> Image.Image:
-    """What `Split.show` returns."""
+def sheet_of_split(
+    split: Split,
+    which: Any,
+    cluster: Cluster | None,
+    where: ClusterOptions,
+    change: Callable[[Batch], Batch] = lambda batch: batch,
+) -> Image.Image:
+    """What `Split.show` returns. ``change`` says what is shown instead of the images that were read."""
     if isinstance(split, (Folder, Shards)) and (named := names_given(cluster, where)):
         raise OptionError(f"Wanted no {named[0]}: the images are read from {split.address}. Found: one")
     if isinstance(split, Shards):
@@ -42,7 +48,7 @@ def sheet_of_split(split: Split, which: Any, cluster: Cluster | None, where: Clu
         max_in_flight=MOST,
     )
     try:
-        return sheet_of_batch(read_batch(engine, split, positions), split.class_names)
+        return sheet_of_batch(change(read_batch(engine, split, positions)), split.class_names)
     finally:
         engine.close()
 

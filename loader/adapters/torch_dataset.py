@@ -1,10 +1,13 @@
 """A source under torch's DataLoader: an iterable dataset whose workers take turns with the batches of a rank."""
 
 import pickle
+import random
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NoReturn, get_args
 
+import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
@@ -18,6 +21,7 @@ from loader.batch import Batch
 from loader.errors import DeliveryError, LoaderError, OptionError, StateError, closed
 from loader.options import check_bools, check_choice, check_int, name_of
 from loader.order.delivery import Position
+from loader.order.draws import Draws
 from loader.source import Source, check_source
 
 _FORMAT = 1
@@ -71,6 +75,10 @@ class TorchDataset(IterableDataset[Any]):
         orientation: "upright", or "stored" for images that are not turned by EXIF, as torchvision's ImageFolder gives
             them.
         sharded: Whether the source reads this rank's share; confirm it if there are several processes.
+        seed_transforms: Seed the generators of torch (on the CPU), NumPy and Python before each image with a number
+            that follows from the source's seed, the epoch and the image's place in it. Random transforms then give the
+            same for any ranks, workers and batch size, and after any resume. After the batch, the generators continue
+            where they were.
 
     Raises:
         OptionError: An option is out of its range, or the source has ``in_order=False``. A pass raises it for
@@ -85,13 +93,16 @@ class TorchDataset(IterableDataset[Any]):
         on_undecodable: OnUndecodable = "raise",
         orientation: Orientation = "upright",
         sharded: bool = False,
+        seed_transforms: bool = False,
     ) -> None:
         check_source(source)
-        check_bools(sharded=sharded)
+        check_bools(sharded=sharded, seed_transforms=seed_transforms)
         check_choice("on_undecodable", on_undecodable, get_args(OnUndecodable))
         check_orientation(orientation)
         if transform is not None and not callable(transform):
             raise OptionError(f"Wanted transform as a function of a picture. Found: {transform!r}")
+        if seed_transforms and transform is None:
+            raise OptionError("Wanted a transform with seed_transforms=True. Found: none")
         if not source.in_order:
             raise OptionError("Wanted a source that delivers in order. Found: in_order=False")
         self._source: Source | bytes = source
@@ -99,6 +110,7 @@ class TorchDataset(IterableDataset[Any]):
         self._sharded = sharded
         self._check_sharded()
         self._transform, self._skips, self._orientation = transform, on_undecodable == "skip", orientation
+        self._seeds = seed_transforms
         self._own: tuple[Source, Position] | None = None  # in a worker
         self._loaded = source.plan.loaded
         self._loads = 0
@@ -248,7 +260,8 @@ class TorchDataset(IterableDataset[Any]):
                     yield batch
                 elif (decoded := self._decoded(source, position, batch, before)) is not None:
                     before, images = decoded
-                    yield _transformed(before, list(map(self._transform, images)))
+                    apply = partial(_seeded, Draws(seed=source.seed, epoch=epoch, places=before.places))
+                    yield _transformed(before, list((apply if self._seeds else map)(self._transform, images)))
             self._passes.confirm(begun, timeout=source.timeout)
             position.note(epoch + 1, None, of=of)
         finally:
@@ -264,6 +277,21 @@ class TorchDataset(IterableDataset[Any]):
             return batch, images
         rest = left_out(source, batch, errors, before=before, skips=self._skips, reader=position)
         return None if rest is None else (rest, [decoded_picture(image, self._orientation) for image in rest.images])
+
+
+def _seeded(draws: Draws, transform: Callable[[Any], Any], images: Sequence[Any]) -> Iterator[Any]:
+    """Transform each image with its own seed."""
+    kept = torch.get_rng_state(), np.random.get_state(), random.getstate()
+    try:
+        for image, seed in zip(images, draws.bits()[:, 0].tolist(), strict=True):
+            torch.default_generator.manual_seed(seed >> 1)  # torch.manual_seed would seed all GPUs, which takes longer
+            np.random.seed(seed >> 32)
+            random.seed(seed)
+            yield transform(image)
+    finally:
+        torch.set_rng_state(kept[0])
+        np.random.set_state(kept[1])
+        random.setstate(kept[2])
 
 
 def _closing(passes: weakref.ref[Passes]) -> Callable[[], None]:

@@ -75,6 +75,7 @@ def _taken(batch: Batch, places: Sequence[int]) -> Batch:
         labels=batch.labels[places] if len(batch.labels) else batch.labels,
         ids=batch.ids[places],
         positions=batch.positions[places],
+        places=batch.places[places],
         label_blobs=of(batch.label_blobs),
         metadata={name: of(values) for name, values in batch.metadata.items()},
         features={name: values[places] for name, values in batch.features.items()},

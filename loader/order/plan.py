@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +50,15 @@ class PlanState(Protocol):
     def to_dict(self) -> dict[str, Any]:
         """The state as dictionaries, lists, texts and numbers."""
         ...
+
+
+class Placed(NamedTuple):
+    """Samples: their positions in the split, and their places in the order of an epoch, int64 ``(b,)``. A position may
+    come several times in an epoch, a place only to fill the last batch.
+    """
+
+    positions: NDArray[np.int64]
+    places: NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,15 +149,15 @@ class Plan(ABC):
         """
 
     @abstractmethod
-    def positions(self, step: Any, /) -> NDArray[np.int64]:
-        """The positions in the split of a batch, int64 ``(b,)``."""
+    def placed(self, step: Any, /) -> Placed:
+        """The samples of a batch."""
 
-    def on_all_ranks(self, epoch: int, step: int, /) -> list[tuple[int, NDArray[np.int64]]]:
-        """The ranks that have a batch number ``step`` of an epoch, and its positions."""
+    def on_all_ranks(self, epoch: int, step: int, /) -> list[tuple[int, Placed]]:
+        """The ranks that have a batch number ``step`` of an epoch, and its samples."""
         offset = step - self.first_step(epoch)
         plans = (replace(self, rank=rank) for rank in range(self.world_size))
         planned = [(plan.rank, next(plan.steps(epoch, offset=offset, every=_ONLY), None)) for plan in plans]
-        return [(rank, self.positions(batch)) for rank, batch in planned if batch is not None]
+        return [(rank, self.placed(batch)) for rank, batch in planned if batch is not None]
 
     @abstractmethod
     def where(self, epoch: int, position: int, /) -> list[tuple[int, int]]:

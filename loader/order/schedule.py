@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from formats.permutation import Permutation
 from loader.errors import StateError
 from loader.order.history import closed
 from loader.order.permutation import Sharding, epoch_order
-from loader.order.plan import Plan, check_same
+from loader.order.plan import Placed, Plan, check_same
 from loader.order.state import Left, Share, State
 from loader.order.strata import Classes, Sampling, Strata, StratifiedOrder
 
@@ -23,12 +23,19 @@ _PLACES_AT_ONCE = 1 << 14
 @dataclass(frozen=True, slots=True)
 class Step:
     """A batch to be read, number ``number`` of the epoch, the same on all ranks: ``positions`` in the split, int64
-    ``(b,)``, of which the last ``repeats`` repeat samples of earlier batches of any rank.
+    ``(b,)``, of which the last ``repeats`` repeat samples of earlier batches of any rank, and their ``places`` in the
+    order of the epoch.
     """
 
     number: int
     positions: NDArray[np.int64]
     repeats: int
+    places: NDArray[np.int64]
+
+    @classmethod
+    def plain(cls, number: int, positions: NDArray[np.int64], /) -> Self:
+        """A batch of an order in which places are positions."""
+        return cls(number, positions, 0, positions)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,10 +61,8 @@ class Schedule(Plan):
         for start in range(0, len(wanted), at_once):
             steps = wanted[start : start + at_once]
             places = [self._places(left, sharding, step) for step in steps]
-            if order is not None:
-                places = np.split(order(np.concatenate(places)), np.cumsum([len(one) for one in places[:-1]]))
-            for step, positions in zip(steps, places, strict=True):
-                yield Step(first + step, positions, sharding.repeats(step))
+            for step, at, positions in zip(steps, places, _ordered(order, places), strict=True):
+                yield Step(first + step, positions, sharding.repeats(step), at)
 
     def order(self, epoch: int, /) -> StratifiedOrder | Permutation | None:
         """The positions of the split at the places of an epoch; None: the places themselves."""
@@ -107,19 +112,18 @@ class Schedule(Plan):
             return self._sharding(begin.dealt).most_steps
         return (begin.dealt - found.dealt) // self.whole.global_batch_size if found.epoch == epoch else 0
 
-    def positions(self, step: Step, /) -> NDArray[np.int64]:
-        return step.positions
+    def placed(self, step: Step, /) -> Placed:
+        return Placed(step.positions, step.places)
 
-    def on_all_ranks(self, epoch: int, step: int, /) -> list[tuple[int, NDArray[np.int64]]]:
+    def on_all_ranks(self, epoch: int, step: int, /) -> list[tuple[int, Placed]]:
         # At once: computing an order takes as long for the places of one rank as for those of all.
         begin, number = self._begin(epoch), step - self.first_step(epoch)
         ranks = [replace(self, rank=rank) for rank in range(self.world_size)]
         shardings = [(one.rank, one._sharding(begin.dealt)) for one in ranks]
         having = [(rank, sharding) for rank, sharding in shardings if number < sharding.steps]
         places = [self._places(begin.left, sharding, number) for _, sharding in having]
-        if (order := self.order(epoch)) is not None and places:
-            places = np.split(order(np.concatenate(places)), np.cumsum([len(one) for one in places[:-1]]))
-        return [(rank, found) for (rank, _), found in zip(having, places, strict=True)]
+        found = _ordered(self.order(epoch), places)
+        return [(rank, Placed(*one)) for (rank, _), *one in zip(having, found, places, strict=True)]
 
     def where(self, epoch: int, position: int, /) -> list[tuple[int, int]]:
         first, sharding = self.first_step(epoch), self._sharding(self._begin(epoch).dealt)
@@ -170,6 +174,13 @@ class Schedule(Plan):
         if repeats := sharding.repeats(step):
             found[-repeats:] = sharding.repeated(step, self.rows)
         return found
+
+
+def _ordered(order: StratifiedOrder | Permutation | None, places: list[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
+    """The positions at the places of several batches."""
+    if order is None or not places:
+        return places
+    return np.split(order(np.concatenate(places)), np.cumsum([len(one) for one in places[:-1]]))
 
 
 def _options(sampling: Sampling | None) -> str:

@@ -26,12 +26,13 @@ class Sample:
     """One image to be read, and what was read of it."""
 
     __slots__ = ("begun", "epoch", "error", "id", "image", "is_here", "is_repeat", "is_skipped", "label", "metadata",
-                 "number", "position", "readers", "sent", "size", "tries")  # fmt: skip
+                 "number", "place", "position", "readers", "sent", "size", "tries")  # fmt: skip
 
-    def __init__(self, one: bytes, number: int, position: int, is_repeat: bool) -> None:
+    def __init__(self, one: bytes, number: int, position: int, place: int, is_repeat: bool) -> None:
         self.id = one  # 16 bytes
         self.number = number  # on this rank, from 0 on, in what the epoch has left
         self.position = position
+        self.place = place  # in the order of the epoch
         self.is_repeat = is_repeat  # it is delivered in another batch, too, and only fills this one for FILL
         self.epoch: Batcher
         self.image = b""
@@ -296,8 +297,8 @@ class _Samples:
         """The samples of a step; those that repeat samples of other batches are read again."""
         fresh = len(step.positions) - step.repeats
         packed = self._ids(step.positions).tobytes()
-        for place, position in enumerate(step.positions.tolist()):
-            yield Sample(packed[16 * place : 16 * place + 16], self._count + place, position, place >= fresh)
+        for at, (position, place) in enumerate(zip(step.positions.tolist(), step.places.tolist(), strict=True)):
+            yield Sample(packed[16 * at : 16 * at + 16], self._count + at, position, place, at >= fresh)
         self._count += self._batch_size
 
 

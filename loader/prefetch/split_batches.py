@@ -33,7 +33,7 @@ def batcher_of(
 def steps_of(rows: int, *, batch_size: int) -> Iterator[Step]:
     """All positions of a split in their order, cut into batches."""
     for number, start in enumerate(range(0, rows, batch_size)):
-        yield Step(number, np.arange(start, min(start + batch_size, rows), dtype=np.int64), 0)
+        yield Step.plain(number, np.arange(start, min(start + batch_size, rows), dtype=np.int64))
 
 
 def read_batch(
@@ -44,7 +44,7 @@ def read_batch(
     features: Mapping[str, NDArray[Any]] | None = None,
 ) -> Batch:
     """The images at some positions of a split, read in parallel. Raises what reading raises."""
-    stream = engine.stream(iter([iter([Step(0, positions, 0)])]))
+    stream = engine.stream(iter([iter([Step.plain(0, positions)])]))
     try:
         filled = stream.take()
     finally:
@@ -75,6 +75,7 @@ def batch_of(
         labels=labels,
         ids=np.frombuffer(b"".join([one.id for one in samples]), dtype=np.uint8).reshape(-1, 16),
         positions=positions,
+        places=np.array([one.place for one in samples], dtype=np.int64),
         epoch=epoch,
         step=filled.number,
         repeats=filled.repeats,

@@ -28,6 +28,7 @@ class ShardBatches:
     def __call__(self, filled: Filled, epoch: int, /) -> Batch:
         """Raises `ShardError` for a sample without a class number, an id, or a mask or an array."""
         samples = filled.samples
+        positions = np.array([one.number for one in samples], dtype=np.int64)
         self._count_others(samples[: len(samples) - filled.repeats])
         labels = np.empty(0, dtype=np.int32)
         blobs: list[bytes] = []
@@ -39,7 +40,8 @@ class ShardBatches:
             images=[next(iter(one.members.values())) for one in samples],  # the first file of a sample
             labels=labels,
             ids=np.frombuffer(b"".join(map(_id, samples)), dtype=np.uint8).reshape(-1, 16),
-            positions=np.array([one.number for one in samples], dtype=np.int64),
+            positions=positions,
+            places=positions,  # an epoch has each once
             epoch=epoch,
             step=filled.number,
             repeats=filled.repeats,

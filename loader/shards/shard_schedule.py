@@ -6,12 +6,11 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loader.errors import OptionError, StateError
 from loader.order.history import Past, Run, closed, past_of, without_past
 from loader.order.permutation import LastBatchPolicy, Sharding
-from loader.order.plan import Plan, check_same
+from loader.order.plan import Placed, Plan, check_same
 from loader.shards.shard_order import Deal, EpochOrder, Numbers, Ranges, ShardStep, steps
 
 _FORMAT = 1
@@ -138,8 +137,9 @@ class ShardSchedule(Plan):
             return self._sharding(begin.dealt).most_steps
         return found.steps - begin.steps if found.epoch == epoch else 0
 
-    def positions(self, step: ShardStep, /) -> NDArray[np.int64]:
-        return self._starts[list(step.pieces)] + np.array(step.insides, dtype=np.int64)
+    def placed(self, step: ShardStep, /) -> Placed:
+        positions = self._starts[list(step.pieces)] + np.array(step.insides, dtype=np.int64)
+        return Placed(positions, positions)  # an epoch has each once
 
     def where(self, epoch: int, position: int, /) -> list[tuple[int, int]]:
         # The order of shards has no inverse: all batches are looked through.

@@ -16,8 +16,8 @@ from typing import Any
 import loader
 from tests.support.trees import touch
 
-# Epoch, step, rank, and the positions of a batch, in their order.
-Given = tuple[int, int, int, tuple[int, ...]]
+# Epoch, step, rank, and the positions and places of a batch, in their order.
+Given = tuple[int, int, int, tuple[int, ...], tuple[int, ...]]
 
 
 @dataclass
@@ -90,7 +90,7 @@ def _read(made: Training, source: loader.FolderSource, epoch: int, steps: int | 
     batches = source.epoch(epoch)
     for number, batch in enumerate(batches):
         at = epoch, batch.step, source.rank
-        made.given[*at, tuple(batch.positions.tolist())] += 1
+        made.given[*at, *_samples(batch)] += 1
         if batch.repeats:
             made.filled.add(at)
         if batch.repeats == len(batch):
@@ -98,6 +98,10 @@ def _read(made: Training, source: loader.FolderSource, epoch: int, steps: int | 
         if steps is not None and number + 1 >= steps:
             break
     batches.close()  # type: ignore[attr-defined]
+
+
+def _samples(batch: loader.Batch | loader.Replayed) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    return tuple(batch.positions.tolist()), tuple(batch.places.tolist())
 
 
 def disagreement(made: Training, numbers: random.Random) -> str | None:
@@ -109,7 +113,7 @@ def disagreement(made: Training, numbers: random.Random) -> str | None:
     inexact = {(batch.epoch, batch.step, batch.rank) for batch in batches if not batch.is_exact}
     if history.unknown or not inexact <= made.filled:
         return f"does not know {history.unknown}"
-    found = Counter((one.epoch, one.step, one.rank, tuple(one.positions.tolist())) for one in batches)
+    found = Counter((one.epoch, one.step, one.rank, *_samples(one)) for one in batches)
     found, given = ({one: n for one, n in some.items() if one[:3] not in made.lost} for some in (found, made.given))
     if found != given:
         return f"replays {found} instead of {given}"

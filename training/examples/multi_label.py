@@ -23,17 +23,26 @@ import loader
 from formats.command_line import command
 
 
-def graph(files: Any, arrays: Any, *, size: int, train: bool, is_on_gpu: bool) -> tuple[Any, Any]:
+def numbers(draws: loader.Draws) -> dict[str, Any]:
+    """The random numbers of a batch: the same for a sample of an epoch after any resume."""
+    return {"crop": loader.crop_numbers(draws), "mirror": draws.flips()}
+
+
+def graph(files: Any, arrays: Any, *, size: int, is_on_gpu: bool, crop: Any = None, mirror: Any = 0) -> tuple[Any, Any]:
     """Images float32 ``(3, size, size)`` and labels float32 ``(labels,)``."""
-    decode = fn.decoders.image_random_crop if train else fn.decoders.image
-    images = decode(files, device="mixed" if is_on_gpu else "cpu", output_type=types.RGB)
+    how: dict[str, Any] = {"device": "mixed" if is_on_gpu else "cpu", "output_type": types.RGB}
+    if crop is not None:
+        window = loader.crop_window(files, crop)
+        images = fn.decoders.image_slice(files, **window, **how)
+    else:
+        images = fn.decoders.image(files, **how)
     images = fn.crop_mirror_normalize(
         fn.resize(images, size=[size, size]),
         dtype=types.FLOAT,
         output_layout="CHW",
         mean=[127.5] * 3,
         std=[64.0] * 3,
-        mirror=fn.random.coin_flip() if train else 0,
+        mirror=mirror,
     )
     labels = fn.reshape(fn.decoders.numpy(arrays, dtype=types.FLOAT), shape=[-1])
     return images, labels.gpu() if is_on_gpu else labels
@@ -78,8 +87,9 @@ def run(args: argparse.Namespace) -> float:
         training, validation = (
             loader.GenericIterator(
                 source,
-                partial(graph, size=args.size, train=source is learned, is_on_gpu=device_id is not None),
+                partial(graph, size=args.size, is_on_gpu=device_id is not None),
                 names=["images", "labels"],
+                numbers=numbers if source is learned else None,
                 device_id=device_id,
                 output="torch",
             )

@@ -24,17 +24,20 @@ import loader
 from formats.command_line import command
 
 
-def graph(files: Any, masks: Any, *, size: int, train: bool, device: str) -> tuple[Any, Any]:
+def numbers(draws: loader.Draws) -> dict[str, Any]:
+    """The random numbers of a batch: the same for a sample of an epoch after any resume."""
+    return {"crop": loader.crop_numbers(draws, area=(0.25, 1.0)), "mirror": draws.flips()}
+
+
+def graph(files: Any, masks: Any, *, size: int, device: str, crop: Any = None, mirror: Any = 0) -> tuple[Any, Any]:
     """Images float32 ``(3, size, size)`` and the classes of their pixels, int64 ``(size, size)``."""
-    if train:
-        anchor, shape = fn.random_crop_generator(fn.peek_image_shape(files), random_area=[0.25, 1.0])
-        images = fn.decoders.image_slice(files, anchor, shape, axis_names="HW", device=device, output_type=types.RGB)
-        classes = fn.decoders.image_slice(masks, anchor, shape, axis_names="HW", device=device, output_type=types.GRAY)
-        mirror = fn.random.coin_flip()
+    if crop is not None:
+        window = loader.crop_window(files, crop)
+        images = fn.decoders.image_slice(files, **window, device=device, output_type=types.RGB)
+        classes = fn.decoders.image_slice(masks, **window, device=device, output_type=types.GRAY)
     else:
         images = fn.decoders.image(files, device=device, output_type=types.RGB)
         classes = fn.decoders.image(masks, device=device, output_type=types.GRAY)
-        mirror = 0
     images = fn.resize(images, size=[size, size], interp_type=types.INTERP_LINEAR)
     classes = fn.resize(classes, size=[size, size], interp_type=types.INTERP_NN)
     images = fn.crop_mirror_normalize(
@@ -91,8 +94,9 @@ def run(args: argparse.Namespace) -> float:
         training, validation = (
             loader.GenericIterator(
                 source,
-                partial(graph, size=args.size, train=source is learned, device="mixed" if device_id == 0 else "cpu"),
+                partial(graph, size=args.size, device="mixed" if device_id == 0 else "cpu"),
                 names=["images", "classes"],
+                numbers=numbers if source is learned else None,
                 device_id=device_id,
                 output="torch",
             )

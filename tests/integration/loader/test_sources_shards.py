@@ -72,6 +72,26 @@ def test_dali_decodes_what_the_source_reads(shards: Shards) -> None:
         assert Counter(found) == Counter(number % CLASSES for number in range(COUNT))
 
 
+def test_the_pixels_of_a_sample_are_the_same_on_any_ranks_and_after_a_resume(shards: Shards) -> None:
+    def pixels(state: Any = None, stop: int | None = None, **options: Any) -> tuple[dict[int, bytes], Any]:
+        found = {}
+        with make(shards, **options) as source:
+            batches = loader.ClassificationIterator(source, size=16, train=True)
+            if state is not None:
+                batches.load_state_dict(state)
+            for images, _ in islice(batches, stop):
+                assert batches.given is not None
+                found |= dict(zip(batches.given.positions.tolist(), [one.tobytes() for one in images], strict=True))
+            return found, batches.state_dict()
+
+    usual, _ = pixels()
+    assert len(usual) == COUNT
+    other = [pixels(batch_size=5, streams=4, rank=rank, world_size=3)[0] for rank in range(3)]
+    assert other[0] | other[1] | other[2] == usual
+    first, state = pixels(stop=4)
+    assert first | pixels(state)[0] == usual
+
+
 def test_torch_workers_give_the_order_of_one_process(shards: Shards) -> None:
     wanted = [ids(make(shards), epoch) for epoch in (0, 1)]
     for workers in (0, 3):

@@ -55,6 +55,33 @@ def test_the_images_of_a_step_are_listed_and_drawn(
     assert found[1] == {"run": 0, "epoch": 0, "step": 1, "rank": 0, "is_exact": True, **wanted}
 
 
+def test_the_crops_of_a_step_are_drawn_and_need_a_size(
+    folder: Path, saved: Callable[[int], dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved(2)
+    state = {"train": json.loads((tmp_path / "2.json").read_text())}
+    for name, options in (("train", {"size": 32}), ("own", {"size": 32, "transforms": "mine:graph"})):
+        torch.save(
+            state | {"options": {"data": [str(folder)], "class_level": "top", "dataset": "", **options}},
+            tmp_path / f"{name}.pt",
+        )
+    sheet = tmp_path / "sheet.png"
+
+    def drawn(name: str, *crops: str) -> bytes:
+        steps = ["--epoch", "0", "--steps", "1", "--sheet", str(sheet)]
+        assert main(["replay", str(tmp_path / name), "--folder", str(folder), *steps, *crops]) == 0
+        return sheet.read_bytes()
+
+    assert drawn("train.pt", "--crops") == drawn("2.json", "--crops", "32") != drawn("train.pt")
+    for name, found in (("2.json", "does not name the size"), ("own.pt", "--transforms mine:graph")):
+        usual = ["replay", str(tmp_path / name), "--folder", str(folder), "--epoch", "0", "--steps", "1"]
+        assert main([*usual, "--sheet", str(sheet), "--crops"]) == 1
+        assert found in capsys.readouterr().err
+        with pytest.raises(SystemExit, match="2"):
+            main([*usual, "--crops"])
+        assert "wanted --sheet FILE with --crops" in capsys.readouterr().err
+
+
 def test_the_last_checkpoint_without_an_image_is_named(
     folder: Path, saved: Callable[[int], dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

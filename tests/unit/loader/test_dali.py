@@ -2,11 +2,13 @@
 
 import contextlib
 import gc
+import hashlib
 import itertools
 import json
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +25,7 @@ from tests.support.encoding import encoded
 from tests.support.pictures import SHADES, exif, picture, shades, texture
 from tests.support.row_sources import RowSource
 from tests.support.split_folders import image_ids, write_split_folder
+from tests.support.trees import plant
 
 if TYPE_CHECKING:  # DALI takes a second to import, so only tests import it, not their collection
     from nvidia.dali import Pipeline
@@ -38,7 +41,11 @@ PLAIN = {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}
 
 @pytest.fixture(scope="module")
 def splits(tmp_path_factory: pytest.TempPathFactory) -> list[loader.Split]:
-    rows = [(IDS, LABELS), ([*IDS[:12], NO_PICTURE], LABELS[:13]), (TEXTURES, [0] * len(TEXTURES))]
+    rows = [
+        (IDS, LABELS),
+        ([*IDS[:12], NO_PICTURE], LABELS[:13]),
+        (TEXTURES, [0] * len(TEXTURES)),
+    ]
     folder = write_split_folder(tmp_path_factory.mktemp("split"), rows)
     cache = tmp_path_factory.mktemp("cache")
     return [loader.open_split(folder, index=index, cache=cache) for index in range(len(rows))]
@@ -276,25 +283,107 @@ def test_a_custom_pipeline_must_report_what_it_has_delivered(source: RowSource) 
     assert source.state_dict(epoch=0, steps=1)["start"] == 8
 
 
-def test_crops_follow_from_seed_rank_and_epoch(splits: list[loader.Split], rows: dict[uuid.UUID, bytes]) -> None:
-    def crops(seed: int = 0, threads: int = 1, rank: int = 0, before: str = "epoch 0") -> np.ndarray:
-        share = {"batch_size": 16, "seed": seed, "rank": rank, "world_size": 2, "shuffle": False}
-        with RowSource(splits[2], rows=rows, **share) as source:
-            batches = loader.ClassificationIterator(source, size=16, train=True, num_threads=threads)
-            if before == "epoch 0":
-                list(batches)
-            elif before == "a part of epoch 0":
-                next(iter(batches))
-            elif before.startswith("a state"):
-                loaded = batches if before.endswith("iterator") else source
-                loaded.load_state_dict(source.state_dict(epoch=0, steps=2))
-            return np.concatenate([images for images, _ in batches])
+class Pixels:
+    """The position and a digest of the pixels of each sample of two epochs, by epoch and place."""
 
-    usual = crops()
-    for before in ("a part of epoch 0", "a state of the iterator", "a state of the source"):
-        assert np.array_equal(crops(threads=3, before=before), usual)
-    others = [crops(seed=1), crops(before="nothing"), crops(rank=1)]
-    assert not any(np.array_equal(other, usual) for other in others)
+    def __init__(self, door: Callable[..., loader.Source]) -> None:
+        self._door = door
+        self.found: dict[tuple[int, int], tuple[int, str]] = {}
+
+    def read(
+        self, *, ranks: int = 1, threads: int = 1, stop: int | None = None, state: Any = None, **options: Any
+    ) -> Any:
+        """Read on all ranks, from a state on, both epochs or ``stop`` batches; returns the state after them."""
+        states = []
+        for rank in range(ranks):
+            with self._door(**({"batch_size": 8} | options), rank=rank, world_size=ranks) as source:
+                batches = loader.ClassificationIterator(source, size=16, train=True, num_threads=threads)
+                if state is not None:
+                    batches.load_state_dict(state)
+                for images, _ in itertools.islice(itertools.chain(batches, batches), stop):
+                    assert batches.given is not None
+                    self._take(batches.given, images)
+                states.append(batches.state_dict())
+        return states[0] if options.get("in_order", True) else loader.merge_states(states)
+
+    def _take(self, batch: loader.Batch, images: np.ndarray) -> None:
+        for place, position, image in zip(batch.places.tolist(), batch.positions.tolist(), images, strict=True):
+            sample = position, hashlib.sha256(image.tobytes()).hexdigest()
+            assert self.found.setdefault((batch.epoch, place), sample) == sample
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> loader.Folder:
+    """40 images of two classes, 6 of them of the second one."""
+    files = {f"{'rare' if number < 6 else 'usual'}/{number}.png": texture(number) for number in range(40)}
+    return loader.open_folder(plant(tmp_path_factory.mktemp("folder"), files))
+
+
+LAYOUTS: list[dict[str, Any]] = [
+    {"threads": 4},
+    {"batch_size": 3, "ranks": 3},
+    {"batch_size": 5, "ranks": 2, "last_batch_policy": "FILL"},
+    {"batch_size": 10, "in_order": False, "threads": 2},
+]
+ORDERS: list[dict[str, Any]] = [{}, {"shuffle": False}, {"sampling": "balanced"}]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+@pytest.mark.parametrize("order", ORDERS, ids=str)
+def test_the_pixels_of_a_sample_follow_from_seed_epoch_and_place_alone(
+    folder: loader.Folder, order: dict[str, Any], layout: dict[str, Any]
+) -> None:
+    usual, other, halves = (Pixels(partial(loader.FolderSource, folder)) for _ in range(3))
+    # The order of a sampling depends on the global batch.
+    usual.read(**order, batch_size=layout.get("batch_size", 8) * layout.get("ranks", 1))
+    other.read(**order, **layout)
+    assert usual.found == other.found
+    state = halves.read(stop=2, **order, **layout)
+    halves.read(state=state, batch_size=7, ranks=2, threads=3, last_batch_policy="FILL", **order)
+    assert usual.found == halves.found
+    digests = [digest for _, digest in usual.found.values()]
+    assert len(set(digests)) == len(digests)  # also of a sample that comes twice in an epoch
+
+
+def test_another_seed_gives_other_pixels(folder: loader.Folder) -> None:
+    usual, other = Pixels(partial(loader.FolderSource, folder)), Pixels(partial(loader.FolderSource, folder))
+    usual.read(shuffle=False)
+    other.read(shuffle=False, seed=1)
+    assert usual.found.keys() == other.found.keys()
+    assert not set(usual.found.values()) & set(other.found.values())
+
+
+def test_a_graph_of_ones_own_takes_numbers_by_name(source: RowSource) -> None:
+    def graph(files: Any, labels: Any, *, angle: Any, corners: Any) -> tuple[Any, ...]:
+        return files, labels, angle, corners
+
+    def numbers(draws: loader.Draws) -> dict[str, Any]:
+        return {"corners": draws.uniform(6, low=-1).reshape(-1, 3, 2), "angle": draws.flips()}
+
+    batches = loader.GenericIterator(source, graph, names=["files", "labels", "angle", "corners"], numbers=numbers)
+    for epoch in range(2):
+        for batch in batches:
+            given = batches.given
+            assert given is not None
+            draws = loader.Draws(seed=source.seed, epoch=epoch, places=given.places)
+            for name, values in numbers(draws).items():
+                assert (batch[name].dtype, batch[name].tolist()) == (values.dtype, values.tolist())
+
+
+@pytest.mark.parametrize(
+    ("numbers", "found"),
+    [
+        (lambda draws: draws.flips(), "a dictionary of arrays from numbers="),
+        (lambda draws: {"one": 5}, r"one row for each of 1 samples\. Found: int64 \(\)"),
+        (lambda draws: {"one": np.zeros(3)}, r"one row for each of 1 samples\. Found: float64 \(3,\)"),
+        (lambda draws: {"one": np.array(["a"])}, "as an array of bool, uint8, int32, int64, float32, float64 with one"),
+        (lambda draws: {"a b": draws.flips()}, "'a b'"),
+    ],
+)
+def test_numbers_that_are_no_row_of_each_sample_are_refused(source: RowSource, numbers: Any, found: str) -> None:
+    batches = loader.GenericIterator(source, lambda files, labels, one: labels, names=["labels"], numbers=numbers)
+    with pytest.raises(loader.OptionError, match=found):
+        next(iter(batches))
 
 
 @pytest.mark.parametrize(

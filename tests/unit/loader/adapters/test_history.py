@@ -6,14 +6,16 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import loader
 from loader.order import delivery
+from tests.support.encoding import encoded
 from tests.support.trainings import disagreement, training
-from tests.support.trees import touch
+from tests.support.trees import plant, touch
 
 
 @settings(max_examples=60, deadline=None)
@@ -191,3 +193,47 @@ def test_out_of_order_it_is_known_whether_an_image_was_seen(folder: loader.Folde
     for source in sources:
         source.close()
     assert {position for position in range(30) if history.seen(position)} == given
+
+
+@pytest.mark.parametrize(("crop_area", "mirror"), [((0.08, 1.0), True), ((0.3, 0.4), False)])
+def test_a_sheet_shows_the_very_crops_that_training_was_given(
+    tmp_path: Path, crop_area: tuple[float, float], mirror: bool
+) -> None:
+    files = {f"{number % 2}/{number}.{kind}": encoded(noise(number), kind) for number, kind in enumerate(KINDS * 5)}
+    folder = loader.open_folder(plant(tmp_path / "tree", files))
+    plain = {"mean": (0.0, 0.0, 0.0), "std": (1 / 255, 1 / 255, 1 / 255)}
+    chosen: dict[str, Any] = {"size": CELL, "crop_area": crop_area, "mirror": mirror}
+    seen = []
+    with loader.FolderSource(folder, batch_size=4, rank=0, world_size=1) as source:
+        batches = loader.ClassificationIterator(source, train=True, **chosen, **plain)
+        for images, _ in (*batches, *batches):
+            seen.append(images.round().astype(np.uint8).transpose(0, 2, 3, 1))
+        history = loader.History(folder, batches.state_dict())
+    for step in (0, 3):
+        for epoch in (0, 1):
+            found = history.replay(epoch, step)
+            cells = cells_of(history.show(found, **chosen))
+            wanted = seen[step + epoch * len(source)]
+            assert len(cells) == len(wanted) == len(found[0])
+            for cell, image in zip(cells, wanted, strict=True):
+                assert (cell == image).all()
+    assert len(cells_of(history.show([*history.replay(0, 4), *history.replay(1, 0)], size=CELL))) == 8
+
+
+CELL, GAP = 128, 8  # of a picture on a sheet, and between two
+KINDS = ["PNG", "JPEG", "BMP", "TIFF"]  # DALI does not decode the last two as we do
+
+
+def noise(number: int) -> Any:
+    return np.random.default_rng(number).integers(0, 256, (90 + number, 120 - number, 3), dtype=np.uint8)
+
+
+def cells_of(sheet: Any) -> list[Any]:
+    """The pictures on a sheet, without the names below them."""
+    pixels = np.asarray(sheet)
+    width, height = CELL + GAP, CELL + 2 + 2 * 15 + GAP
+    corners = [
+        (top, left) for top in range(GAP, pixels.shape[0] - GAP, height) for left in range(GAP, pixels.shape[1], width)
+    ]
+    found = [pixels[top : top + CELL, left : left + CELL] for top, left in corners]
+    return [one for one in found if one.shape == (CELL, CELL, 3) and (one != 255).any()]

@@ -4,6 +4,7 @@ import gc
 import json
 import os
 import pickle
+import random
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -358,3 +359,54 @@ def test_masks_are_unchanged_and_splits_without_labels_give_images_alone(tmp_pat
     assert [one.tolist() for one in sizes] == [[[20, 10]] * len(one) for one in sizes]
     if kind == "blob":
         assert [labels for _, labels in batches] == wanted
+
+
+class _Noise:
+    """A transform that draws from the three global generators."""
+
+    def __call__(self, _: Any) -> Any:
+        import torch
+
+        return torch.cat([torch.rand(2), torch.tensor([np.random.random(), random.random()])])
+
+
+@pytest.mark.parametrize("options", [{"batch_size": 3}, {"world_size": 2, "rank": 1}, {"in_state": 5}], ids=str)
+@pytest.mark.parametrize("workers", [0, 2])
+def test_seeded_transforms_give_the_same_on_any_ranks_and_after_a_resume(
+    sources: Sources, workers: int, options: dict[str, Any]
+) -> None:
+    def noise(source: RowSource, workers: int) -> dict[int, list[float]]:
+        dataset = loader.TorchDataset(source, transform=_Noise(), seed_transforms=True)
+        values = [one.tolist() for images, _ in batches_of(dataset, workers) for one in images]
+        positions = [one for batch in source.again().epoch(0) for one in batch.positions.tolist()]
+        return dict(zip(positions, values, strict=True))
+
+    options = dict(options)
+    resumed = options.pop("in_state", None)
+    usual = noise(sources(), 0)
+    assert len({tuple(values) for values in usual.values()}) == COUNT
+    source = sources(**options)
+    if resumed is not None:
+        source.load_state_dict(sources().state_dict(epoch=0, steps=resumed))
+    found = noise(source, workers)
+    assert found.items() <= usual.items()
+    assert len(found) == source.plan.samples(0)
+
+
+def test_seeded_transforms_leave_the_generators_where_they_were(sources: Sources) -> None:
+    import torch
+
+    def state() -> Any:
+        return torch.get_rng_state().tolist(), random.getstate(), np.random.get_state()[1].tolist()  # type: ignore[index]
+
+    torch.manual_seed(3)
+    before = state()
+    dataset = loader.TorchDataset(sources(), transform=_Noise(), seed_transforms=True)
+    for _ in batches_of(dataset, 0):
+        pass
+    assert state()[1:] == before[1:]  # torch's DataLoader itself draws a seed from torch's generator
+
+
+def test_seeds_without_a_transform_are_refused(sources: Sources) -> None:
+    with pytest.raises(loader.OptionError, match=r"a transform with seed_transforms=True\. Found: none"):
+        loader.TorchDataset(sources(), seed_transforms=True)

@@ -127,7 +127,7 @@ def ids(positions: NDArray[np.int64]) -> NDArray[np.uint8]:
 
 def steps(rows: int, batch_size: int, first: int = 0) -> Iterator[Step]:
     for number, start in enumerate(range(first, first + rows, batch_size)):
-        yield Step(number, np.arange(start, min(start + batch_size, first + rows)), 0)
+        yield Step.plain(number, np.arange(start, min(start + batch_size, first + rows)))
 
 
 def epoch(rows: int, batch_size: int = 2, *, first: int = 0, is_padded: bool = False) -> Batcher:
@@ -259,8 +259,8 @@ def test_an_error_in_the_order_is_raised_too(make: Make) -> None:
     engine, _ = make()
 
     def broken() -> Iterator[Step]:
-        yield Step(0, np.arange(2), 0)
-        yield Step(1, np.arange(2, 4), 0)
+        yield Step.plain(0, np.arange(2))
+        yield Step.plain(1, np.arange(2, 4))
         raise ZeroDivisionError("in the order")
 
     stream = engine.stream(iter([InOrder(broken(), ids, batch_size=2, is_padded=False)]))
