@@ -89,13 +89,27 @@ def interrupted_afterwards() -> Iterator[None]:
 def stopping(spark: "SparkSession") -> Iterator[None]:
     """Stop the session when a block ends, with its tasks. After Ctrl-C, what Spark says of that does not matter."""
     ending: tuple[type[Exception], ...] = ()
+    is_usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    interrupts = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        interrupts.append(number)
+        raise KeyboardInterrupt
+
+    if is_usual and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, note)
     try:
         yield
-    except KeyboardInterrupt:
+    except BaseException as error:
+        if not interrupts and not isinstance(error, KeyboardInterrupt):
+            raise
         ending = (Exception,)  # spark-submit has had the same Ctrl-C, and may have ended
         with suppress(*ending):
             spark.sparkContext.setLogLevel("OFF")
-        raise
+        # Workers have had it, too. Their failure can come first, or Python drops the KeyboardInterrupt in a destructor.
+        raise KeyboardInterrupt from None
     finally:
+        if signal.getsignal(signal.SIGINT) is note:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         with suppress(*ending):
             spark.stop()

@@ -3,11 +3,13 @@
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
 
 import pytest
 
 from etl.errors import EtlError
-from etl.spark_process import check_versions, interrupted_afterwards
+from etl.spark_process import check_versions, interrupted_afterwards, stopping
 
 
 @pytest.fixture(autouse=True)
@@ -46,6 +48,36 @@ def test_signals_that_someone_else_handles_are_left_alone(handler: signal.Handle
         assert signal.getsignal(signal.SIGINT) is handler
         signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is handler
+
+
+class _Session:
+    """Notes what is asked of it."""
+
+    def __init__(self) -> None:
+        self.sparkContext, self.asked = self, []  # type: ignore[var-annotated]
+
+    def setLogLevel(self, level: str) -> None:
+        self.asked.append(level)
+
+    def stop(self) -> None:
+        self.asked.append("stop")
+
+
+def test_a_failure_after_ctrl_c_is_an_interruption() -> None:
+    session: Any = _Session()
+    with pytest.raises(KeyboardInterrupt), stopping(session):
+        with suppress(KeyboardInterrupt):  # as in a destructor
+            signal.raise_signal(signal.SIGINT)
+        raise RuntimeError("a worker has ended")
+    assert session.asked == ["OFF", "stop"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_failure_without_ctrl_c_stays_one() -> None:
+    session: Any = _Session()
+    with pytest.raises(RuntimeError, match="a worker has ended"), stopping(session):
+        raise RuntimeError("a worker has ended")
+    assert session.asked == ["stop"]
 
 
 @pytest.mark.parametrize(
