@@ -63,9 +63,8 @@ def spark(cassandra: Cassandra) -> Iterator["SparkSession"]:
         .config("spark.cassandra.connection.host", ",".join(cassandra.hosts))
         .config("spark.cassandra.connection.port", cassandra.port)
         .config(map=HIDDEN)
-        .config(
-            "spark.driver.extraJavaOptions", "-XX:+UseSerialGC"
-        )  # a fourteenth less CPU time than with the usual G1
+        # A fourteenth less CPU time than with the usual G1, and a twentieth less without the slow compiler.
+        .config("spark.driver.extraJavaOptions", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")  # as many as cores: four cost a twentieth more CPU time
