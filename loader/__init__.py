@@ -26,6 +26,9 @@
         folder = loader.open_folder("/data/imagenette/train")    # class folders instead of tables; the rest is the same
         source = loader.FolderSource(folder, batch_size=256, seed=0)
 
+        mixture = loader.mix_splits({"photos": split, "scans": folder})         # several as one, in exact shares
+        source = loader.MixedSource(mixture, shares={"photos": 3, "scans": 1}, batch_size=256)
+
         shards = loader.open_shards("s3://bucket/imagenette")    # written by jobs/shard.py; see also loader.shards
         source = loader.ShardSource(shards, batch_size=256, seed=0)
 
@@ -85,13 +88,14 @@ from loader.errors import (
     UnreachableError,
 )
 from loader.folder.folders import Folder, open_folder
+from loader.mixed.mixture import Mixture, mix_splits
 from loader.model_record import record_model
 from loader.order.draws import Draws
 from loader.order.state import merge_states
 from loader.prefetch.stats import Stats
 from loader.shards.shard_set import Shards, open_shards
 from loader.source import Source
-from loader.sources import CassandraSource, FolderSource, ShardSource
+from loader.sources import CassandraSource, FolderSource, MixedSource, ShardSource
 from loader.splits import Split, open_rows, open_split
 from loader.splits import Views as _Views
 
@@ -124,6 +128,8 @@ __all__ = [
     "LoaderError",
     "MissingExtraError",
     "MissingImageError",
+    "MixedSource",
+    "Mixture",
     "OptionError",
     "Replayed",
     "S3ImageFolder",
@@ -144,6 +150,7 @@ __all__ = [
     "crop_numbers",
     "crop_window",
     "merge_states",
+    "mix_splits",
     "open_folder",
     "open_rows",
     "open_shards",

@@ -8,6 +8,7 @@ from formats.durability import whole_file
 from formats.origin import code_version, created
 from loader.errors import OptionError
 from loader.folder.folders import Folder
+from loader.mixed.mixture import Mixture
 from loader.shards.shard_set import Shards
 from loader.splits import Split
 from schemas.models import SUFFIX, ModelRecord, TrainedImages
@@ -31,6 +32,7 @@ def record_model(
     Args:
         checkpoint: The file that your training saved.
         training: The split, class folders or shards of training, or several; ``source.split`` if you have a source.
+            Of a mixture, its parts are recorded.
         validation: Those of validation.
         arch: The name of the model.
         seed: The seed of the training.
@@ -75,7 +77,8 @@ def record_model(
 
 def _uses(name: str, splits: Split | Sequence[Split] | None) -> dict[str, Split]:
     """The splits of a use by name: ``training``, ``training 2`` and so on."""
-    several = [] if splits is None else splits if isinstance(splits, Sequence) else [splits]
+    given = [] if splits is None else splits if isinstance(splits, Sequence) else [splits]
+    several = [part for one in given for part in (one.parts.values() if isinstance(one, Mixture) else [one])]
     return {name if number == 1 else f"{name} {number}": split for number, split in enumerate(several, start=1)}
 
 

@@ -39,6 +39,11 @@ class Options:
     timeout: float
     max_in_flight: int
 
+    @property
+    def global_batch(self) -> int:
+        """The samples of a batch of all ranks, at least 1: the plan refuses others later."""
+        return max(1, self.batch_size * self.world_size)
+
     @classmethod
     def checked(
         cls, *, batch_size: int, rank: int | None, world_size: int | None, seed: int, shuffle: bool,

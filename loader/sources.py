@@ -16,11 +16,13 @@ from loader.cassandra.cluster import Cluster, ClusterOptions, cluster_of
 from loader.errors import OptionError, SplitError
 from loader.folder.files import FileFetcher
 from loader.folder.folders import Folder
+from loader.mixed.fetchers import fetchers_of
+from loader.mixed.mixture import Mixture, checksums_of, weights_of
 from loader.options import check_bools, check_choice, check_int, check_names, check_share
 from loader.order.permutation import LastBatchPolicy
 from loader.order.sampling import ClassWeights, sampling_of
 from loader.order.schedule import Schedule
-from loader.order.strata import Classes, SamplingName
+from loader.order.strata import Classes, Sampling, SamplingName
 from loader.prefetch.engine import Engine
 from loader.prefetch.fetch_thread import fetch_engine
 from loader.prefetch.fetcher import Fetcher
@@ -99,7 +101,7 @@ class CassandraSource(Source):
         max_in_flight: int = 4096,
         **where: Unpack[ClusterOptions],
     ) -> None:
-        if not isinstance(split, Split) or isinstance(split, Folder):
+        if not isinstance(split, Split) or isinstance(split, (Folder, Mixture)):
             raise OptionError(f"Wanted a split from loader.open_split. Found: {split!r}")
         options = Options.checked(
             batch_size=batch_size, rank=rank, world_size=world_size, seed=seed, shuffle=shuffle,
@@ -113,7 +115,7 @@ class CassandraSource(Source):
             split, readers_of(split, cluster, metadata=names), options, in_order=in_order, on_missing=on_missing,
             max_missing=max_missing, metadata=names, features=columns,
             checksums=split.checksums_fingerprint if cluster.on_changed == "raise" else None,
-            sampling=sampling, class_weights=class_weights,
+            strata=strata_of(split, options, sampling, class_weights),
         )  # fmt: skip
         remake = partial(
             _in_cluster, type(self), split, cluster, in_order=in_order, metadata=names, features=tuple(columns),
@@ -192,7 +194,7 @@ class FolderSource(Source):
         )  # fmt: skip
         parts = parts_by_id(
             folder, partial(FileFetcher, folder), options, in_order=in_order, on_missing=on_missing,
-            max_missing=max_missing, sampling=sampling, class_weights=class_weights,
+            max_missing=max_missing, strata=strata_of(folder, options, sampling, class_weights),
         )  # fmt: skip
         remake = partial(
             type(self), folder, in_order=in_order, on_missing=on_missing, max_missing=max_missing, sampling=sampling,
@@ -282,6 +284,95 @@ class ShardSource(Source):
         return batches
 
 
+class MixedSource(Source):
+    """Batches of several splits on one rank: each split has its share of every epoch and of every global batch.
+
+    `Source` explains order, ranks, policies and failures. Shares are exact: an epoch and each global batch have the
+    share of a split rounded up or down. An epoch has as many places as all splits have images. If a split has more
+    places than images, these come again, as evenly as possible; if it has fewer, the next epochs have the others. The
+    order and its states do not depend on ranks, and any ranks continue from a state. One stream reads all splits, with
+    one budget.
+
+    Args:
+        mixture: What `mix_splits` returned.
+        shares: The places of each split in proportion, by its name. None: as many places as it has images.
+        cluster: The Cassandra that all tables are in, by default the one that ``imagestrata up`` started.
+        batch_size: Samples of a batch on this rank.
+        rank: The number of this rank, from 0. Give both ``rank`` and ``world_size``, or neither.
+        world_size: The number of ranks.
+        seed: The seed of the order.
+        shuffle: False, without ``shares``: one split after another, each in its own order.
+        last_batch_policy: How an epoch ends: "PARTIAL", "FILL" or "DROP".
+        in_order: Whether batches keep the order, or take samples as they arrive.
+        on_missing: "raise", or "skip" to leave out images that are missing.
+        max_missing: With "skip", the share of an epoch that may be missing, from 0 to 1. Deleted images do not count.
+        memory_budget: Bytes that may be read ahead and in flight.
+        timeout: Seconds after which the read of an image fails.
+        max_in_flight: An upper limit for the number of reads in flight, which follows from measurements.
+        **where: The arguments of `Cluster`, such as ``hosts``, instead of ``cluster``.
+
+    Raises:
+        OptionError: An option is out of its range, or the shares are not those of the splits. Reading raises what
+            `CassandraSource` and `FolderSource` raise.
+    """
+
+    def __init__(
+        self,
+        mixture: Mixture,
+        *,
+        shares: Mapping[str, float] | None = None,
+        cluster: Cluster | None = None,
+        batch_size: int,
+        rank: int | None = None,
+        world_size: int | None = None,
+        seed: int = 0,
+        shuffle: bool = True,
+        last_batch_policy: LastBatchPolicy = "PARTIAL",
+        in_order: bool = True,
+        on_missing: OnMissing = "raise",
+        max_missing: float = 0.01,
+        memory_budget: int = 256_000_000,
+        timeout: float = 60.0,
+        max_in_flight: int = 4096,
+        **where: Unpack[ClusterOptions],
+    ) -> None:
+        if not isinstance(mixture, Mixture):
+            raise OptionError(f"Wanted a mixture from loader.mix_splits. Found: {mixture!r}")
+        options = Options.checked(
+            batch_size=batch_size, rank=rank, world_size=world_size, seed=seed, shuffle=shuffle,
+            last_batch_policy=last_batch_policy, memory_budget=memory_budget, timeout=timeout,
+            max_in_flight=max_in_flight,
+        )  # fmt: skip
+        if shares is not None and not shuffle:
+            raise OptionError("Wanted shuffle=True with shares. Found: shuffle=False, one split after another")
+        self._mixture = mixture
+        self._by_part = np.zeros(len(mixture.parts), dtype=np.int64)
+        make_fetcher, read = fetchers_of(mixture, cluster, where)
+        weights = None if shares is None else weights_of(mixture, shares)
+        sampling = Sampling("mixed", options.global_batch, weights)
+        is_compared = read is not None and read.on_changed == "raise"
+        parts = parts_by_id(
+            mixture, make_fetcher, options, in_order=in_order, on_missing=on_missing, max_missing=max_missing,
+            checksums=checksums_of(mixture) if is_compared else None,
+            strata=(sampling, mixture.by_part()) if shuffle else None,
+        )  # fmt: skip
+        remake = partial(
+            type(self), mixture, shares=shares, in_order=in_order, on_missing=on_missing, max_missing=max_missing,
+            cluster=read,
+        )  # fmt: skip
+        super().__init__(mixture, parts, options, has_detected_ranks=rank is None, remake=remake)
+
+    @property
+    def delivered(self) -> dict[str, int]:
+        """The images of each split that this rank has delivered so far, without those that fill batches."""
+        return dict(zip(self._mixture.names, self._by_part.tolist(), strict=True))
+
+    def _meter(self, batch: Batch, repeats: int) -> None:
+        super()._meter(batch, repeats)
+        numbers = self._mixture.part_numbers(batch.positions[: len(batch) - repeats])
+        self._by_part += np.bincount(numbers, minlength=len(self._by_part))
+
+
 def parts_by_id(
     split: Split,
     make_fetcher: Callable[[], Fetcher],
@@ -293,19 +384,14 @@ def parts_by_id(
     metadata: tuple[str, ...] = (),
     features: Mapping[str, NDArray[Any]] | None = None,
     checksums: str | None = None,
-    sampling: SamplingName = "shuffled",
-    class_weights: ClassWeights | None = None,
+    strata: tuple[Sampling, Classes] | None = None,
     runtime: Runtime = SYSTEM,
 ) -> Parts:
     """The parts of a `Source` that reads images of a split by id, and compares them with the checksums of this
-    fingerprint, if any. Raises `OptionError`.
+    fingerprint, if any; ``strata`` are those of an order that looks at classes. Raises `OptionError`.
     """
     check_bools(in_order=in_order)
     check_choice("on_missing", on_missing, get_args(OnMissing))
-    chosen = sampling_of(
-        split, sampling=sampling, class_weights=class_weights, shuffle=options.shuffle,
-        batch=max(1, options.batch_size * options.world_size),
-    )  # fmt: skip
     plan = Schedule(
         fingerprint=split.fingerprint,
         checksums=checksums,
@@ -316,8 +402,8 @@ def parts_by_id(
         rank=options.rank,
         world_size=options.world_size,
         last_batch_policy=options.last_batch_policy,
-        sampling=chosen,
-        classes=None if chosen is None else classes_of_split(split),
+        sampling=None if strata is None else strata[0],
+        classes=None if strata is None else strata[1],
     )
     is_padded = options.last_batch_policy != "PARTIAL"
     engine = fetch_engine(
@@ -341,10 +427,22 @@ def parts_by_id(
     )
 
 
+def strata_of(
+    split: Split, options: Options, sampling: SamplingName, class_weights: ClassWeights | None
+) -> tuple[Sampling, Classes] | None:
+    """What an order that looks at classes needs; None for one that does not. Raises `OptionError` and `SplitError`."""
+    chosen = sampling_of(
+        split, sampling=sampling, class_weights=class_weights, shuffle=options.shuffle, batch=options.global_batch
+    )
+    return None if chosen is None else (chosen, classes_of_split(split))
+
+
 def classes_of_split(split: Split) -> Classes:
-    """The positions of a split with class numbers by class. Raises `SplitError` if the files of the split have changed,
-    or the cache cannot be written.
+    """The positions of a split by class, or of a mixture by part. Raises `SplitError` if the files of the split have
+    changed, or the cache cannot be written.
     """
+    if isinstance(split, Mixture):
+        return split.by_part()
     assert split.labels is not None
     try:
         return Classes(split.labels, *split.opened.by_class(split.index, cache=split.cache))

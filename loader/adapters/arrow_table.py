@@ -14,6 +14,7 @@ from loader.cassandra.cluster import Cluster, ClusterOptions, cluster_of, names_
 from loader.cassandra.metadata_rows import read_metadata
 from loader.errors import MissingImageError, OptionError, SplitError
 from loader.folder.folders import Folder
+from loader.mixed.mixture import Mixture
 from loader.options import check_names
 from loader.shards.shard_set import Shards
 from loader.splits import Split
@@ -39,6 +40,8 @@ def arrow_table(
             raise OptionError(f"Wanted metadata=True, or a list of columns, to read them. Found: only {first}")
         return table
     names = None if metadata is True else check_names("metadata", metadata)
+    if isinstance(split, Mixture):
+        raise OptionError("Wanted the metadata of one split. Found: a mixture. Ask its parts.")
     if isinstance(split, Folder):
         if metadata_cache is not None or named or set(names or ()) - {"path"}:
             raise OptionError("Wanted metadata=['path'] alone: class folders have no other metadata. Found: more")

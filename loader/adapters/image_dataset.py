@@ -3,7 +3,6 @@
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -18,14 +17,11 @@ from loader.adapters.passes import Passes
 from loader.adapters.pictures import check_orientation, decoded_picture
 from loader.adapters.undecodable import decode_error
 from loader.batch import Batch
-from loader.cassandra.clients import readers_of
-from loader.cassandra.cluster import Cluster, ClusterOptions, cluster_of
+from loader.cassandra.cluster import Cluster, ClusterOptions
 from loader.errors import OptionError, closed
-from loader.folder.files import FileFetcher
-from loader.folder.folders import Folder
+from loader.mixed.fetchers import fetchers_of
 from loader.options import check_functions, check_int, check_seconds, index_in
 from loader.prefetch.fetch_thread import fetch_engine
-from loader.prefetch.fetcher import Fetcher
 from loader.prefetch.split_batches import batcher_of, read_batch
 from loader.prefetch.split_features import open_features
 from loader.splits import Split
@@ -89,18 +85,8 @@ class ImageDataset(Dataset[Any]):
         self.split, self.transform, self.target_transform = split, transform, target_transform
         self._orientation = orientation
         self._features = open_features(split, features)
-        self._where = ""
-        self._make_fetcher: Callable[[], Fetcher]
-        if isinstance(split, Folder):
-            if cluster is not None:
-                raise OptionError(f"Wanted no cluster for a folder, because its files are read. Found: {cluster}")
-            if (hosts := where.get("hosts")) is not None:
-                raise OptionError(f"Wanted no hosts for a folder, because its files are read. Found: hosts={hosts!r}")
-            self._make_fetcher = partial(FileFetcher, split)
-        else:
-            cluster = cluster_of(cluster, where)
-            self._where = f", hosts={list(cluster.hosts)}, port={cluster.port}"
-            self._make_fetcher = readers_of(split, cluster)
+        self._make_fetcher, read = fetchers_of(split, cluster, where)
+        self._where = "" if read is None else f", hosts={list(read.hosts)}, port={read.port}"
         self._budget = check_int("memory_budget", memory_budget, 1)
         self._max_in_flight = check_int("max_in_flight", max_in_flight, 1)
         self._timeout = check_seconds("timeout", timeout)

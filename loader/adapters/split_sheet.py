@@ -1,7 +1,6 @@
 """Contact sheets of splits: some of their images, read from where they are."""
 
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,11 +8,9 @@ from PIL import Image
 
 from loader.adapters.contact_sheet import MOST, checked_count, nothing_to_show, sheet_of_batch
 from loader.batch import Batch
-from loader.cassandra.clients import readers_of
-from loader.cassandra.cluster import Cluster, ClusterOptions, cluster_of, names_given
+from loader.cassandra.cluster import Cluster, ClusterOptions, names_given
 from loader.errors import OptionError
-from loader.folder.files import FileFetcher
-from loader.folder.folders import Folder
+from loader.mixed.fetchers import fetchers_of
 from loader.options import check_int
 from loader.prefetch.fetch_thread import fetch_engine
 from loader.prefetch.split_batches import batcher_of, read_batch
@@ -32,17 +29,18 @@ def sheet_of_split(
     change: Callable[[Batch], Batch] = lambda batch: batch,
 ) -> Image.Image:
     """What `Split.show` returns. ``change`` says what is shown instead of the images that were read."""
-    if isinstance(split, (Folder, Shards)) and (named := names_given(cluster, where)):
-        raise OptionError(f"Wanted no {named[0]}: the images are read from {split.address}. Found: one")
     if isinstance(split, Shards):
+        if named := names_given(cluster, where):
+            raise OptionError(f"Wanted no {named[0]}: the images are read from {split.address}. Found: one")
         return sheet_of_batch(_first_of_shards(split, which), split.class_names)
     if not _is_list(which):
         positions = np.arange(min(checked_count(which), len(split)), dtype=np.int64)
     else:
         positions = np.array([check_int("position", one, 0, len(split) - 1) for one in which], dtype=np.int64)
         checked_count(len(positions))
+    make_fetcher, _ = fetchers_of(split, cluster, where)
     engine = fetch_engine(
-        partial(FileFetcher, split) if isinstance(split, Folder) else readers_of(split, cluster_of(cluster, where)),
+        make_fetcher,
         batcher_of(split, batch_size=MOST),
         budget=_BUDGET,
         max_in_flight=MOST,

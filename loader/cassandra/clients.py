@@ -194,7 +194,7 @@ class TableReader:
             try:
                 is_kept = self._select_kept is not None or await self._look_for_kept()
             except self._client.error as error:
-                raise await self._client.explained(error, self.wanted(one), self._target.consistency) from error
+                raise await self._client.explained(error, self._target.wanted(one), self._target.consistency) from error
             if is_kept:
                 return await self._image(one, position)
         raise self._target.changed(one, _checksum(found), wanted=wanted, row=await self._recorded(one))
@@ -230,10 +230,10 @@ class TableReader:
                 row = await self._client.row(select, one, *more, at_quorum=True)
         except self._client.error as error:
             level = "LOCAL_QUORUM" if at_quorum else self._target.consistency
-            raise await self._client.explained(error, self.wanted(one), level) from error
+            raise await self._client.explained(error, self._target.wanted(one), level) from error
         return row
 
-    def wanted(self, one: bytes, /) -> str:
+    def wanted(self, one: bytes, position: int, /) -> str:
         return self._target.wanted(one)
 
     async def columns(self, table: TableName) -> dict[str, tuple[str, str]]:

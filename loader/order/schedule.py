@@ -185,5 +185,7 @@ def _ordered(order: StratifiedOrder | Permutation | None, places: list[NDArray[n
 
 def _options(sampling: Sampling | None) -> str:
     """The options of a source that give this sampling. With the same ones, two orders differ in their batch alone."""
+    if sampling is not None and sampling.name == "mixed":
+        return f"shares={None if sampling.weights is None else [weight for _, weight in sampling.weights]}"
     name, weights = ("shuffled", None) if sampling is None else (sampling.name, sampling.weights)
     return f"sampling={name!r}, class_weights={None if weights is None else dict(weights)}"

@@ -35,11 +35,12 @@ Integers: TypeAlias = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How classes share an epoch and its batches."""
+    """How classes, or the parts of a mixture, share an epoch and its batches."""
 
-    name: SamplingName
+    name: SamplingName | Literal["mixed"]
     batch: int  # places of a global batch when the order began; other ranks continue it with batches of other sizes
-    weights: tuple[tuple[int, float], ...] | None = None  # of "balanced", by class number; None: equal ones
+    # By number of the class or part. None: equal ones with "balanced", otherwise in proportion to their images.
+    weights: tuple[tuple[int, float], ...] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The same as dictionaries, lists, texts and numbers."""
@@ -54,14 +55,14 @@ class Sampling:
             weights = tuple((number, weight) for number, weight in weights)
             if not all(type(one) is int and type(weight) is float and 0 <= weight < inf for one, weight in weights):
                 raise ValueError(f"weights {weights}")
-        if name not in ("stratified", "balanced") or type(batch) is not int or not 0 < batch <= 1 << 58:
+        if name not in ("stratified", "balanced", "mixed") or type(batch) is not int or not 0 < batch <= 1 << 58:
             raise ValueError(f"a sampling {name!r} in batches of {batch!r}")
         return cls(name, batch, weights)
 
     def strata(self, classes: "Classes") -> "Strata":
         """The shares of these classes."""
         numbers, sizes = classes.numbers.tolist(), classes.sizes
-        if self.name == "balanced":
+        if self.name == "balanced" or self.weights is not None:
             weights = dict.fromkeys(numbers, 1.0) if self.weights is None else dict(self.weights)
             dues = dues_of(int(sizes.sum()), {number: weights.get(number, 1.0) for number in numbers})
             return Strata(classes, np.array([dues[number] for number in numbers], dtype=np.int64), self.batch)

@@ -30,8 +30,8 @@ class Fetcher(Protocol):
         """
         ...
 
-    def wanted(self, one: bytes, /) -> str:
-        """The image with its table and hosts, as messages name it."""
+    def wanted(self, one: bytes, position: int, /) -> str:
+        """The image at a position, with its table and hosts, as messages name it."""
         ...
 
     async def close(self) -> None:

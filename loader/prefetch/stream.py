@@ -294,9 +294,8 @@ class FetchStream:
         context = self._context
         reason = str(sample.error).rpartition("Found: ")[2]
         found = f"{reason} ({sample.tries} times)" if sample.error else "no answer"
-        error = UnreachableError(
-            f"Wanted {context.fetcher.wanted(sample.id)} within {context.policy.timeout:g} s. Found: {found}"
-        )
+        wanted = context.fetcher.wanted(sample.id, sample.position)
+        error = UnreachableError(f"Wanted {wanted} within {context.policy.timeout:g} s. Found: {found}")
         error.__cause__ = sample.error
         return error
 

@@ -35,12 +35,12 @@ class RowFetcher:
         await asyncio.sleep(0)
         key = UUID(bytes=one)
         if key not in self._rows:
-            raise MissingImageError(f"Wanted {self.wanted(one)}. Found: no such row")
+            raise MissingImageError(f"Wanted {self.wanted(one, position)}. Found: no such row")
         if (data := self._rows[key]) is None:
-            raise DeletedImageError(f"Wanted {self.wanted(one)}. Found: it was deleted")
+            raise DeletedImageError(f"Wanted {self.wanted(one, position)}. Found: it was deleted")
         return data, self._labels.get(key), self._notes.get(key, ())
 
-    def wanted(self, one: bytes, /) -> str:
+    def wanted(self, one: bytes, position: int, /) -> str:
         return f"image {UUID(bytes=one)} from memory"
 
     async def close(self) -> None:

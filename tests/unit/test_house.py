@@ -60,7 +60,8 @@ ROOMS = {
         "folder": {"prefetch"},
         "s3": {"folder"},
         "shards": {"order", "prefetch", "s3"},
-        "adapters": {"order", "prefetch", "cassandra", "folder", "s3", "shards"},
+        "mixed": {"order", "prefetch", "cassandra", "folder", "shards"},
+        "adapters": {"order", "prefetch", "cassandra", "folder", "s3", "shards", "mixed"},
     },
 }
 QUIET = ("hub", "service", "training_jobs")  # rooms of imagestrata without Spark and without print

@@ -17,7 +17,7 @@ from loader.cassandra.clients import TableReader, target_of
 from loader.cassandra.cluster import Cluster
 from loader.order.delivery import Position
 from loader.source import Options, Source
-from loader.sources import parts_by_id
+from loader.sources import parts_by_id, strata_of
 from schemas.manifest import SplitPart
 from tests.support.simulation.clock import Clock
 from tests.support.simulation.cluster import Ledger, SimulatedClient, Store
@@ -141,8 +141,8 @@ class Reader:
 
         parts = parts_by_id(
             split, fetcher, options, in_order=scenario.in_order, on_missing="skip" if scenario.skips else "raise",
-            max_missing=scenario.max_missing, checksums=split.checksums_fingerprint, sampling=scenario.sampling,
-            runtime=self.clock.runtime(),
+            max_missing=scenario.max_missing, checksums=split.checksums_fingerprint,
+            strata=strata_of(split, options, scenario.sampling, None), runtime=self.clock.runtime(),
         )  # fmt: skip
         return Source(split, parts, options, has_detected_ranks=False, remake=Source)
 

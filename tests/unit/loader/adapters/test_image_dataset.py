@@ -101,7 +101,7 @@ def test_invalid_options_are_refused(folder: loader.Folder, tmp_path: Path) -> N
     cases: list[tuple[Any, dict[str, Any], str]] = [
         ("splits/digits", {}, r"a split from loader\.open_split, or a folder\. Found: 'splits/digits'"),
         (split, {}, "No Cassandra is configured"),
-        (folder, {"hosts": "127.0.0.1"}, "no hosts for a folder"),
+        (folder, {"hosts": "127.0.0.1"}, "no hosts: the images are read from"),
         (split, {"hosts": "db", "transform": 5}, r"transform as a function\. Found: 5"),
         (split, {"hosts": "db", "timeout": 0}, "timeout"),
         (split, {"hosts": "db", "port": 0}, "port"),

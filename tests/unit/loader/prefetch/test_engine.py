@@ -70,7 +70,7 @@ class FakeFetcher:
             raise self.errors[number].pop(0)
         return bytes([number % 256]) * SIZE, number, ()
 
-    def wanted(self, one: bytes, /) -> str:
+    def wanted(self, one: bytes, position: int, /) -> str:
         return f"image {int.from_bytes(one, 'big')}"
 
     async def close(self) -> None:

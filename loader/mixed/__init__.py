@@ -1,0 +1,1 @@
+"""Several splits read as one."""
