@@ -170,6 +170,19 @@ class History:
                     found += self._batches(number, run, epoch, step)
         return found
 
+    def state_before(self, batch: Replayed, /) -> dict[str, Any]:
+        """The state from which a source continues with a batch, to read it again as it was.
+
+        The source needs the batch size and the ranks of the batch's run; with others, it begins with the same images.
+
+        Args:
+            batch: One that `replay` returned.
+
+        Returns:
+            A state for ``load_state_dict``, without a history of its own.
+        """
+        return self._plans[batch.run].after(batch.epoch, steps=batch.step).with_past(()).to_dict()
+
     def seen(self, image: UUID | str | int) -> list[Seen]:
         """The batches that had an image.
 

@@ -80,3 +80,14 @@ def test_the_fifth_notebook_answers_questions_about_features_labels_and_models(f
     assert re.search(r"state +deleted by run \d+, .*: request 17", said)
     assert re.search(r"used in\n(.*\n)+ +model .*model\.pt@v1: (training|validation)", said)
     assert "20 x deleted" in said
+
+
+@pytest.mark.slow
+def test_the_sixth_notebook_finds_what_the_model_has_seen(folder: Path) -> None:
+    said = run(folder, 6)
+    assert "40 images, run 2 of 3" in said
+    assert re.search(r"in the wrong folder: [1-3] of these 3", said)
+    assert re.search(r"after epoch 0: seen 1 times\nin epoch 3: seen [34] times\nat the end: seen 5 times", said)
+    assert "576 + 1221 images, equal pixels: True" in said
+    assert "few: 20" in said
+    assert "[30, 10]" in said

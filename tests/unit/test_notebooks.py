@@ -27,13 +27,14 @@ def test_notebooks_are_stored_with_their_outputs(path: Path) -> None:
     assert len(text) < 300_000
 
 
-def test_the_tour_has_five_notebooks() -> None:
+def test_the_tour_has_six_notebooks() -> None:
     assert [path.stem for path in notebooks.BOOKS] == [
         "01_ingest_and_explore",
         "02_splits",
         "03_train_from_cassandra",
         "04_hiding_latency",
         "05_features_and_lineage",
+        "06_what_did_the_model_see",
     ]
 
 

@@ -195,6 +195,28 @@ def test_out_of_order_it_is_known_whether_an_image_was_seen(folder: loader.Folde
     assert {position for position in range(30) if history.seen(position)} == given
 
 
+def test_a_batch_is_read_again_from_the_state_before_it(folder: loader.Folder) -> None:
+    def source(batch_size: int, state: Any = None) -> loader.FolderSource:
+        made = loader.FolderSource(folder, batch_size=batch_size, rank=0, world_size=1)
+        if state is not None:
+            made.load_state_dict(state)
+        return made
+
+    with source(4) as first:
+        list(islice(first.epoch(0), 3))
+        state = first.state_dict()
+    with source(5, state) as second:
+        list(second.epoch(0))
+        list(islice(second.epoch(1), 2))
+        history = loader.History(folder, second.state_dict())
+    batches = [*history.replay(0, range(9)), *history.replay(1, range(9))]
+    assert len(batches) == 3 + 4 + 2
+    for batch in batches:
+        with source(4 if batch.run == 0 else 5, history.state_before(batch)) as again:
+            found = next(again.epoch(batch.epoch))
+        assert (found.step, found.positions.tolist()) == (batch.step, batch.positions.tolist())
+
+
 @pytest.mark.parametrize(("crop_area", "mirror"), [((0.08, 1.0), True), ((0.3, 0.4), False)])
 def test_a_sheet_shows_the_very_crops_that_training_was_given(
     tmp_path: Path, crop_area: tuple[float, float], mirror: bool
