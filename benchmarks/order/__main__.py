@@ -6,7 +6,8 @@ Epochs are counted image by image. An order of 100 million images is opened in a
 of 90 epochs are asked for the past, and those of random trainings are compared with what was delivered. An epoch in
 stratified order is read from an embedded Cassandra in turn with one in the usual order, and an epoch is decoded with
 crops by key in turn with crops by DALI's random numbers. The pixels of random trainings with a resume are compared with
-those of undisturbed ones. Then a small network learns digits of which some classes have 60 times as many images as
+those of undisturbed ones. Three sources are mixed in given shares, also by MosaicML streaming, LitData and torch, in
+environments of their own. Then a small network learns digits of which some classes have 60 times as many images as
 others, in four orders, with 10 seeds each; the plot has the recall of each class. QUICK=1 counts and opens fewer
 images.
 """
@@ -25,6 +26,7 @@ from benchmarks.harness.runs import describe
 from benchmarks.order.crops import rows_of_crops, rows_of_resumes
 from benchmarks.order.figures import FIGURES
 from benchmarks.order.histories import rows_of_agreement, rows_of_queries
+from benchmarks.order.mixtures import ROWS, row_of
 from benchmarks.order.orders import rows_of_exactness, rows_of_large
 from benchmarks.order.study import Scores, draw, rows_of_study
 
@@ -57,6 +59,8 @@ def measure(parts: Parts, folder: Path) -> Draw | None:
         with loader_fixture(folder, QUICK if parts.is_quick else FULL) as fixture:
             parts.measure_whole([5], partial(rows_of_rates, fixture))
             parts.measure_whole([14], partial(rows_of_crops, fixture))
+    for number in ROWS:  # separately: if one package cannot be installed, the others are still measured
+        parts.measure([number], lambda numbers: row_of(numbers, folder / "mixtures"))
     parts.measure_whole([15], partial(rows_of_resumes, folder, 5 if parts.is_quick else 50))
 
     def study() -> dict[int, Row]:

@@ -2,6 +2,7 @@
 
 from benchmarks.harness.figures import Figure, Figures
 
+_MIXED = "three sources by share: largest deviation in a batch of 128"
 _LARGE = "100 million images"
 FIGURES = Figures(
     {
@@ -20,5 +21,9 @@ FIGURES = Figures(
         13: Figure("random trainings whose last state replays every batch and finds images", ">=", 1.0, "of all"),
         14: Figure("decoded rate with crops by key over that with DALI's random numbers", ">=", 0.98),
         15: Figure("samples with equal pixels on other ranks, threads, batches, after a resume", ">=", 1.0, "of all"),
+        16: Figure(f"{_MIXED}, ours", "<", 1.0, "images"),
+        17: Figure(f"{_MIXED}, MosaicML streaming, stratified", "", None, "images"),
+        18: Figure(f"{_MIXED}, LitData's CombinedStreamingDataset", "", None, "images"),
+        19: Figure(f"{_MIXED}, torch's WeightedRandomSampler", "", None, "images"),
     }
 )

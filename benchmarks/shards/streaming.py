@@ -29,7 +29,7 @@ def rows_of_baseline(fixture: ShardFixture, wanted: Collection[int]) -> dict[int
     prepare(fixture)
     (number,) = wanted
     baseline = BY_ROW[number]
-    baseline.install()
+    baseline.package.install()
     read, remark = _reader(fixture, baseline)
     contenders: dict[str, Callable[[], Run]] = {"ours": partial(ours, fixture), "other": read}
     mine, others = in_turn(fixture.sizes.pairs, contenders).values()

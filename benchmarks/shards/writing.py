@@ -58,7 +58,7 @@ def rows_of_writing(fixture: ShardFixture, wanted: Collection[int]) -> dict[int,
     """Our job alternates with ShardWriter, which reads the same tree and writes the same files per sample."""
     rows = {}
     if 1 in wanted:
-        WEBDATASET.install()
+        WEBDATASET.package.install()
         written: list[Written] = []
 
         def ours() -> float:
