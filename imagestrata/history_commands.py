@@ -92,7 +92,7 @@ _PLACES = ("split", "rows_fn", "folder", "shards")
 def _add_images(made: Parser) -> None:
     add = made.add_argument
     add("--split", metavar="SPLIT", help="the split folder or split dictionary that was read")
-    add("--index", type=int, default=0, metavar="N", help="which of its splits (default: 0)")
+    add("--index", type=int, metavar="N", help="which of its splits (default: that of the checkpoint, or 0)")
     add("--rows-fn", metavar="FILE", help="the row list that was read")
     add("--folder", metavar="DIR", help="the class folders that were read")
     add("--shards", metavar="FOLDER", help="the shards that were read")
@@ -272,9 +272,8 @@ def _images(args: argparse.Namespace, options: Mapping[str, Any], path: str) -> 
     import loader
 
     given = {name: getattr(args, name) for name in _PLACES if getattr(args, name)}
-    index = args.index
+    index = args.index if args.index is not None else options.get("train_index") or 0
     if not given and options:
-        index = options.get("train_index") or 0
         data = options.get("data") or ()
         given = {
             "split": options.get("split"), "rows_fn": options.get("train_rows_fn"),

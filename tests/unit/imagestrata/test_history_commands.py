@@ -14,6 +14,8 @@ from PIL import Image
 
 import loader
 from imagestrata.cli import main
+from tests.support.row_sources import RowSource
+from tests.support.split_folders import image_ids, write_split_folder
 from tests.support.trees import picture, plant
 
 
@@ -80,6 +82,26 @@ def test_the_crops_of_a_step_are_drawn_and_need_a_size(
         with pytest.raises(SystemExit, match="2"):
             main([*usual, "--crops"])
         assert "wanted --sheet FILE with --crops" in capsys.readouterr().err
+
+
+def test_the_split_of_a_checkpoint_is_the_one_of_its_index(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IMAGESTRATA_CACHE", str(tmp_path / "cache"))
+    folder = write_split_folder(tmp_path / "split", [(image_ids(4), [0] * 4), (image_ids(4, first=9), [1] * 4)])
+    split = loader.open_split(folder, index=1)
+    rows = {UUID(bytes=one.tobytes()): b"an image" for one in split.ids}
+    with RowSource(split, rows=rows, batch_size=2) as source:
+        batch = next(epoch := source.epoch(0))
+        state = source.state_dict()
+        del epoch
+    path = str(tmp_path / "train.pt")
+    torch.save({"train": state, "options": {"split": str(folder), "train_index": 1}}, path)
+    step = ["replay", path, "--epoch", "0", "--steps", "0"]
+    assert main(step) == main([*step, "--split", str(folder)]) == main([*step, "--index", "1"]) == 0
+    assert capsys.readouterr().out.count(str(UUID(bytes=batch.ids[0].tobytes()))) == 3
+    assert main([*step, "--index", "0"]) == 1
+    assert "Wanted a state of this split" in capsys.readouterr().err
 
 
 def test_the_last_checkpoint_without_an_image_is_named(
