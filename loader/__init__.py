@@ -90,6 +90,7 @@ from loader.errors import (
 from loader.folder.folders import Folder, open_folder
 from loader.mixed.mixture import Mixture, mix_splits
 from loader.model_record import record_model
+from loader.order.buckets import aspect_buckets
 from loader.order.draws import Draws
 from loader.order.state import merge_states
 from loader.prefetch.stats import Stats
@@ -147,6 +148,7 @@ __all__ = [
     "TableError",
     "TorchDataset",
     "UnreachableError",
+    "aspect_buckets",
     "crop_numbers",
     "crop_window",
     "merge_states",

@@ -131,7 +131,7 @@ class EpochReader:
             if isinstance(file, Exception):
                 raise decode_error(self._source.split, batch, place, file) from file
             files.append(_bytes(file))
-        draws = Draws(seed=self._source.seed, epoch=epoch, places=batch.places)
+        draws = Draws(seed=self._source.seed, epoch=epoch, places=batch.places, positions=batch.positions)
         return files, *_labels(batch), *columns, *_features(batch), *drawn(self._numbers, draws).values()
 
     def given(self) -> Batch:

@@ -19,6 +19,7 @@ from loader.folder.folders import Folder
 from loader.mixed.fetchers import fetchers_of
 from loader.mixed.mixture import Mixture, checksums_of, weights_of
 from loader.options import check_bools, check_choice, check_int, check_names, check_share
+from loader.order.buckets import buckets_of
 from loader.order.permutation import LastBatchPolicy
 from loader.order.sampling import ClassWeights, sampling_of
 from loader.order.schedule import Schedule
@@ -61,6 +62,9 @@ class CassandraSource(Source):
             as many places of each class in an epoch, and in each global batch, as of any other.
         class_weights: The places of classes, by class number or name, in proportion; a class that is not named has
             weight 1, and 0 leaves a class out. With ``sampling="balanced"``, which is then the default.
+        buckets: A number for each image, whole numbers ``(n,)`` by position, such as those of `aspect_buckets`. Each
+            global batch then has images of one bucket. What is left of a bucket, fewer than a batch, has its turn in
+            later epochs. Not with ``sampling`` and ``class_weights``.
         last_batch_policy: How an epoch ends: "PARTIAL", "FILL" or "DROP".
         in_order: Whether batches keep the order, or take samples as they arrive.
         metadata: Columns of the metadata table, read with the images: one more read for each image.
@@ -90,6 +94,7 @@ class CassandraSource(Source):
         shuffle: bool = True,
         sampling: SamplingName = "shuffled",
         class_weights: ClassWeights | None = None,
+        buckets: NDArray[np.integer[Any]] | None = None,
         last_batch_policy: LastBatchPolicy = "PARTIAL",
         in_order: bool = True,
         metadata: Sequence[str] = (),
@@ -115,11 +120,12 @@ class CassandraSource(Source):
             split, readers_of(split, cluster, metadata=names), options, in_order=in_order, on_missing=on_missing,
             max_missing=max_missing, metadata=names, features=columns,
             checksums=split.checksums_fingerprint if cluster.on_changed == "raise" else None,
-            strata=strata_of(split, options, sampling, class_weights),
+            strata=strata_of(split, options, sampling, class_weights, buckets),
         )  # fmt: skip
         remake = partial(
             _in_cluster, type(self), split, cluster, in_order=in_order, metadata=names, features=tuple(columns),
             on_missing=on_missing, max_missing=max_missing, sampling=sampling, class_weights=class_weights,
+            buckets=buckets,
         )  # fmt: skip
         place = f"hosts={list(self.hosts)}, port={self.port}, "
         super().__init__(split, parts, options, has_detected_ranks=rank is None, remake=remake, where=place)
@@ -152,6 +158,9 @@ class FolderSource(Source):
             as many places of each class in an epoch, and in each global batch, as of any other.
         class_weights: The places of classes, by class number or name, in proportion; a class that is not named has
             weight 1, and 0 leaves a class out. With ``sampling="balanced"``, which is then the default.
+        buckets: A number for each image, whole numbers ``(n,)`` by position, such as those of `aspect_buckets`. Each
+            global batch then has images of one bucket. What is left of a bucket, fewer than a batch, has its turn in
+            later epochs. Not with ``sampling`` and ``class_weights``.
         last_batch_policy: How an epoch ends: "PARTIAL", "FILL" or "DROP".
         in_order: Whether batches keep the order, or take samples as they arrive.
         on_missing: "raise", or "skip" to leave out images that are missing.
@@ -177,6 +186,7 @@ class FolderSource(Source):
         shuffle: bool = True,
         sampling: SamplingName = "shuffled",
         class_weights: ClassWeights | None = None,
+        buckets: NDArray[np.integer[Any]] | None = None,
         last_batch_policy: LastBatchPolicy = "PARTIAL",
         in_order: bool = True,
         on_missing: OnMissing = "raise",
@@ -194,11 +204,11 @@ class FolderSource(Source):
         )  # fmt: skip
         parts = parts_by_id(
             folder, partial(FileFetcher, folder), options, in_order=in_order, on_missing=on_missing,
-            max_missing=max_missing, strata=strata_of(folder, options, sampling, class_weights),
+            max_missing=max_missing, strata=strata_of(folder, options, sampling, class_weights, buckets),
         )  # fmt: skip
         remake = partial(
             type(self), folder, in_order=in_order, on_missing=on_missing, max_missing=max_missing, sampling=sampling,
-            class_weights=class_weights,
+            class_weights=class_weights, buckets=buckets,
         )  # fmt: skip
         super().__init__(folder, parts, options, has_detected_ranks=rank is None, remake=remake)
 
@@ -395,7 +405,7 @@ def parts_by_id(
     plan = Schedule(
         fingerprint=split.fingerprint,
         checksums=checksums,
-        rows=len(split),
+        rows=len(split) if strata is None else strata[0].rows(strata[1]),
         seed=options.seed,
         shuffle=options.shuffle,
         batch_size=options.batch_size,
@@ -428,9 +438,22 @@ def parts_by_id(
 
 
 def strata_of(
-    split: Split, options: Options, sampling: SamplingName, class_weights: ClassWeights | None
+    split: Split,
+    options: Options,
+    sampling: SamplingName,
+    class_weights: ClassWeights | None,
+    buckets: NDArray[np.integer[Any]] | None = None,
 ) -> tuple[Sampling, Classes] | None:
-    """What an order that looks at classes needs; None for one that does not. Raises `OptionError` and `SplitError`."""
+    """What an order that looks at classes or buckets needs; None for one that does not. Raises `OptionError` and
+    `SplitError`.
+    """
+    if buckets is not None:
+        if sampling != "shuffled" or class_weights is not None or not options.shuffle:
+            raise OptionError(
+                "Wanted buckets without sampling and class_weights, and with shuffle=True. "
+                f"Found: sampling={sampling!r}, class_weights={class_weights!r}, shuffle={options.shuffle}"
+            )
+        return buckets_of(buckets, rows=len(split), batch=options.global_batch)
     chosen = sampling_of(
         split, sampling=sampling, class_weights=class_weights, shuffle=options.shuffle, batch=options.global_batch
     )

@@ -17,6 +17,7 @@ from loader.cassandra.cluster import Cluster, ClusterOptions
 from loader.dali import as_pnm
 from loader.errors import OptionError, require
 from loader.options import check_int
+from loader.order.buckets import buckets_of
 from loader.order.draws import Draws
 from loader.order.history import Run
 from loader.order.plan import Plan
@@ -99,14 +100,18 @@ class History:
     Args:
         split: The split, class folders or shards that the source read.
         state: A state of the source, or of one of its iterators.
+        buckets: Those of the source, if it had any.
 
     Raises:
-        StateError: The state is of another split, or of one rank with out-of-order delivery.
+        OptionError: The source had buckets, and there are none, or others than integers.
+        StateError: The state is of another split or other buckets, or of one rank with out-of-order delivery.
     """
 
-    def __init__(self, split: Split | Shards, state: Mapping[str, Any]) -> None:
+    def __init__(
+        self, split: Split | Shards, state: Mapping[str, Any], *, buckets: NDArray[np.integer[Any]] | None = None
+    ) -> None:
         self._split = split
-        self._plan = _plan_of(split, state)
+        self._plan = _plan_of(split, state, buckets)
         loaded = self._plan.going_on(state).loaded
         assert loaded is not None
         self._loaded, self._runs = loaded, loaded.past
@@ -356,7 +361,7 @@ def _is_known(run: Run) -> bool:
     return run.is_contiguous and (run.end or {}).get("share") is None
 
 
-def _plan_of(split: Split | Shards, state: Mapping[str, Any]) -> Plan:
+def _plan_of(split: Split | Shards, state: Mapping[str, Any], buckets: NDArray[np.integer[Any]] | None) -> Plan:
     """The plan of the sources that could continue from a state."""
     if isinstance(split, Shards):
         found = ShardState.from_dict(state)
@@ -369,8 +374,16 @@ def _plan_of(split: Split | Shards, state: Mapping[str, Any]) -> Plan:
     if not isinstance(split, Split):
         raise OptionError(f"Wanted a split, class folders or shards. Found: {split!r}")
     known = State.from_dict(state)
+    sampling, classes = known.sampling, None
+    if sampling is not None and sampling.name == "bucketed":
+        if buckets is None:
+            raise OptionError("Wanted buckets=..., those of the source that the state is of. Found: none")
+        sampling, classes = buckets_of(buckets, rows=len(split), batch=sampling.batch)
+    elif sampling is not None:
+        classes = classes_of_split(split)
+    rows = len(split) if sampling is None or classes is None else sampling.rows(classes)
     return Schedule(
-        fingerprint=split.fingerprint, rows=len(split), seed=known.seed, shuffle=known.shuffle,
+        fingerprint=split.fingerprint, rows=rows, seed=known.seed, shuffle=known.shuffle,
         batch_size=known.global_batch_size, rank=0, world_size=1, last_batch_policy="PARTIAL",
-        sampling=known.sampling, classes=None if known.sampling is None else classes_of_split(split),
+        sampling=sampling, classes=classes,
     )  # fmt: skip

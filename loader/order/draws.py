@@ -23,12 +23,17 @@ class Draws:
         seed: The seed of the source.
         epoch: The number of the epoch.
         places: The places of the samples in the order of the epoch, int64 ``(b,)``.
+        positions: Their positions in the split; by default the places.
 
     Raises:
         OptionError: An argument has another type, or is out of its range.
     """
 
-    def __init__(self, *, seed: int, epoch: int, places: NDArray[np.int64]) -> None:
+    def __init__(
+        self, *, seed: int, epoch: int, places: NDArray[np.int64], positions: NDArray[np.int64] | None = None
+    ) -> None:
+        self.positions = np.asarray(places) if positions is None else positions
+        """The positions of the samples in the split, int64 ``(b,)``, for values that depend on the image."""
         key = f"augmentation 2\0{check_int('seed', seed)}\0{check_int('epoch', epoch, 0)}"
         digest = hashlib.blake2b(key.encode(), digest_size=16, person=b"imagestrata").digest()
         first, second = np.frombuffer(digest, dtype="<u8")

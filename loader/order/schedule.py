@@ -3,18 +3,21 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from formats.permutation import Permutation
 from loader.errors import StateError
+from loader.order.buckets import BucketedOrder
 from loader.order.history import closed
 from loader.order.permutation import Sharding, epoch_order
 from loader.order.plan import Placed, Plan, check_same
 from loader.order.state import Left, Share, State
 from loader.order.strata import Classes, Sampling, Strata, StratifiedOrder
+
+Order: TypeAlias = StratifiedOrder | BucketedOrder | Permutation
 
 # Places of an order that are computed together: a call takes milliseconds for this many as for a few.
 _PLACES_AT_ONCE = 1 << 14
@@ -64,8 +67,12 @@ class Schedule(Plan):
             for step, at, positions in zip(steps, places, _ordered(order, places), strict=True):
                 yield Step(first + step, positions, sharding.repeats(step), at)
 
-    def order(self, epoch: int, /) -> StratifiedOrder | Permutation | None:
+    def order(self, epoch: int, /) -> Order | None:
         """The positions of the split at the places of an epoch; None: the places themselves."""
+        if self.sampling is not None and self.classes is not None and self.sampling.name == "bucketed":
+            return BucketedOrder(
+                self.classes, self.sampling.batch, fingerprint=self.fingerprint, seed=self.seed, epoch=epoch
+            )
         if self._strata is not None:
             return StratifiedOrder(self._strata, fingerprint=self.fingerprint, seed=self.seed, epoch=epoch)
         return epoch_order(self.rows, fingerprint=self.fingerprint, seed=self.seed, epoch=epoch, shuffle=self.shuffle)
@@ -83,12 +90,13 @@ class Schedule(Plan):
         bytes, or of one rank.
         """
         found = State.from_dict(state)
-        check_same(found, self._whole_epoch(found.epoch), samples="this split")
-        if (ours := _options(self.sampling)) != (theirs := _options(found.sampling)):
+        is_of_this_split = found.fingerprint == self.fingerprint
+        if is_of_this_split and (ours := _options(self.sampling)) != (theirs := _options(found.sampling)):
             raise StateError(
                 f"Wanted a state of this order: {ours}. Found: {theirs}. "
                 "Make the source with the options that it had, or start from the beginning."
             )
+        check_same(found, self._whole_epoch(found.epoch), samples="this split")
         if None not in (found.checksums, self.checksums) and found.checksums != self.checksums:
             raise StateError(
                 f"Wanted a state of this split: the fingerprint of its checksums {self.checksums}. "
@@ -144,9 +152,11 @@ class Schedule(Plan):
     def places_of(self, epoch: int, position: int, /) -> list[int]:
         """The places of an epoch at which a position comes, ascending: none, one or several."""
         order = self.order(epoch)
-        if isinstance(order, StratifiedOrder):
-            return order.places_of(position)
-        return [position] if order is None else order.inverse(np.array([position])).tolist()
+        if order is None:
+            return [position]
+        if isinstance(order, Permutation):
+            return [int(order.inverse(np.array([position]))[0])]
+        return order.places_of(position)
 
     def _begin(self, epoch: int) -> State:
         begin: State = super()._begin(epoch)  # its state may come from ranks with another global batch
@@ -176,7 +186,7 @@ class Schedule(Plan):
         return found
 
 
-def _ordered(order: StratifiedOrder | Permutation | None, places: list[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
+def _ordered(order: Order | None, places: list[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
     """The positions at the places of several batches."""
     if order is None or not places:
         return places
@@ -185,6 +195,9 @@ def _ordered(order: StratifiedOrder | Permutation | None, places: list[NDArray[n
 
 def _options(sampling: Sampling | None) -> str:
     """The options of a source that give this sampling. With the same ones, two orders differ in their batch alone."""
+    if sampling is not None and sampling.name == "bucketed":
+        # Batches of another size would have images of two buckets.
+        return f"global batches of {sampling.batch}, with buckets of the digest {str(sampling.buckets)[:12]}"
     if sampling is not None and sampling.name == "mixed":
         return f"shares={None if sampling.weights is None else [weight for _, weight in sampling.weights]}"
     name, weights = ("shuffled", None) if sampling is None else (sampling.name, sampling.weights)

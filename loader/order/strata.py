@@ -32,20 +32,24 @@ from formats.permutation import Permutations
 SamplingName: TypeAlias = Literal["shuffled", "stratified", "balanced"]
 Integers: TypeAlias = NDArray[np.int64]
 
+_NAMES = ("stratified", "balanced", "mixed", "bucketed")
+
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """How classes, or the parts of a mixture, share an epoch and its batches."""
 
-    name: SamplingName | Literal["mixed"]
+    name: SamplingName | Literal["mixed", "bucketed"]
     batch: int  # places of a global batch when the order began; other ranks continue it with batches of other sizes
     # By number of the class or part. None: equal ones with "balanced", otherwise in proportion to their images.
     weights: tuple[tuple[int, float], ...] | None = None
+    buckets: str | None = None  # the digest of those of "bucketed"
 
     def to_dict(self) -> dict[str, Any]:
         """The same as dictionaries, lists, texts and numbers."""
         weights = None if self.weights is None else [list(pair) for pair in self.weights]
-        return {"name": self.name, "batch": self.batch, "weights": weights}
+        found: dict[str, Any] = {"name": self.name, "batch": self.batch, "weights": weights}
+        return found if self.buckets is None else {**found, "buckets": self.buckets}
 
     @classmethod
     def from_dict(cls, found: Mapping[str, Any], /) -> "Sampling":
@@ -55,9 +59,17 @@ class Sampling:
             weights = tuple((number, weight) for number, weight in weights)
             if not all(type(one) is int and type(weight) is float and 0 <= weight < inf for one, weight in weights):
                 raise ValueError(f"weights {weights}")
-        if name not in ("stratified", "balanced", "mixed") or type(batch) is not int or not 0 < batch <= 1 << 58:
+        if name not in _NAMES or type(batch) is not int or not 0 < batch <= 1 << 58:
             raise ValueError(f"a sampling {name!r} in batches of {batch!r}")
-        return cls(name, batch, weights)
+        buckets = found.get("buckets")
+        if (buckets is not None) != (name == "bucketed") or not isinstance(buckets, str | None):
+            raise ValueError(f"buckets {buckets!r}")
+        return cls(name, batch, weights, buckets)
+
+    def rows(self, classes: "Classes") -> int:
+        """The places of an epoch."""
+        sizes = classes.sizes
+        return int(sizes.sum() if self.name != "bucketed" else (sizes // self.batch).sum() * self.batch)
 
     def strata(self, classes: "Classes") -> "Strata":
         """The shares of these classes."""
