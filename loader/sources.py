@@ -402,6 +402,8 @@ def parts_by_id(
     """
     check_bools(in_order=in_order)
     check_choice("on_missing", on_missing, get_args(OnMissing))
+    if strata is not None and strata[0].name == "bucketed" and not in_order:
+        raise OptionError("Wanted in_order=True with buckets. Found: False: batches of what arrives first")
     plan = Schedule(
         fingerprint=split.fingerprint,
         checksums=checksums,

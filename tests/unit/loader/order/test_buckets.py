@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 import loader
 from loader.order.buckets import BucketedOrder, buckets_of
-from tests.support.trees import touch
+from tests.support.pictures import picture
+from tests.support.trees import plant, touch
 
 SIZES = st.lists(st.integers(7, 40), min_size=1, max_size=4)
 
@@ -77,6 +78,38 @@ def test_ranks_share_batches_and_an_epoch_goes_on_from_a_state(folder: loader.Fo
     assert [*first, *map(sorted, rest)] == [*whole[:3], *map(sorted, whole[3:])]
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_adapters_get_batches_of_one_bucket(folder: loader.Folder, workers: int) -> None:
+    from torch.utils.data import DataLoader
+
+    whole, _ = read(folder, ranks=1)
+    with loader.FolderSource(folder, batch_size=6, buckets=BUCKETS, rank=0, world_size=1) as source:
+        batches = DataLoader(loader.TorchDataset(source), batch_size=None, num_workers=workers)
+        assert [batch.positions.tolist() for batch in batches] == whole
+        assert [batch.positions.tolist() for batch in source.again().epoch(0)] == whole
+
+
+def test_a_graph_resizes_to_the_shape_of_the_bucket(tmp_path: Path) -> None:
+    from nvidia.dali import fn, types
+
+    files = {f"a/{number}.png": picture(0, width=80, height=60 + 40 * (number % 2)) for number in range(12)}
+    folder = loader.open_folder(plant(tmp_path / "tree", files))
+    heights = [60 + 40 * (int(path[2:-4]) % 2) for path in folder.paths]
+    buckets = loader.aspect_buckets([80] * 12, heights)
+    shapes = np.array([(40, 30), (32, 32), (30, 40)], dtype=np.float32)
+
+    def graph(files: Any, labels: Any, *, shape: Any) -> tuple[Any, ...]:
+        return fn.resize(fn.decoders.image(files, output_type=types.RGB), size=shape), labels
+
+    with loader.FolderSource(folder, batch_size=3, buckets=buckets, rank=0, world_size=1) as source:
+        batches = loader.GenericIterator(
+            source, graph, names=["images", "labels"],
+            numbers=lambda draws: {"shape": shapes[buckets[draws.positions]]},
+        )  # fmt: skip
+        found = Counter(batch["images"].shape for batch in batches)
+    assert found == {(3, 40, 30, 3): 2, (3, 30, 40, 3): 2}
+
+
 def test_a_state_of_other_buckets_or_batches_is_refused(folder: loader.Folder) -> None:
     _, state = read(folder, ranks=1, stop=2)
     for change in ({"buckets": BUCKETS[::-1].copy()}, {"buckets": None}, {"batch_size": 5}):
@@ -106,6 +139,7 @@ def test_a_history_needs_the_buckets(folder: loader.Folder) -> None:
     ({"sampling": "balanced"}, "buckets without sampling and class_weights"),
     ({"class_weights": {0: 2}}, "buckets without sampling and class_weights"),
     ({"shuffle": False}, "with shuffle=True"),
+    ({"in_order": False}, "in_order=True with buckets"),
 ])  # fmt: skip
 def test_buckets_that_do_not_fit_are_refused(folder: loader.Folder, options: dict[str, Any], found: str) -> None:
     with pytest.raises(loader.OptionError, match=found):
