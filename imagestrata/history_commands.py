@@ -25,7 +25,7 @@ _REPLAY = f"""Show which images the batches of a training had.
   imagestrata replay state.json --split splits/digits --index 0 --epoch 0 --steps 0:2 --json
 
 A line for each image: epoch, step, rank, id and class. --sheet reads the first 64 and shows them on one picture, as
-they are stored or, with --crops, as the model saw them.
+they are stored or, with --crops, as the model saw them. Shards have no positions to choose by, so they have no sheet.
 
 {_STATES}
 
@@ -53,7 +53,7 @@ def replay_parser() -> Parser:
     made.add_argument("--steps", type=_steps, required=True, metavar="A:B", help="steps A to B-1, or one step; from 0")
     made.add_argument("--sheet", metavar="FILE", help="write a picture of the images")
     made.add_argument(
-        "--crops", type=int, nargs="?", const=0, metavar="SIZE",
+        "--crops", type=_size, nargs="?", const=0, metavar="SIZE",
         help="with --sheet: the very crops of this size that loader.ClassificationIterator gave in training, with its "
         "default crop_area and mirror (default: the size of train.py)",
     )  # fmt: skip
@@ -110,6 +110,12 @@ def _steps(text: str) -> range:
     return found
 
 
+def _size(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"wanted a size of at least 1 pixel. Found: {text!r}")
+    return int(text)
+
+
 def _replay(args: argparse.Namespace) -> int:
     history, images, options = next(_histories(args, [args.checkpoint]))
     found = history.replay(args.epoch, args.steps)
@@ -148,7 +154,11 @@ def _draw(
         given["size"] = _size_of(args, options)
     try:
         history.show(found, **given).save(args.sheet)
-    except (OSError, ValueError) as error:  # ValueError: no format has this ending
+    except ImagestrataError:
+        raise
+    except OSError as error:
+        raise ImagestrataError(f"Wanted to write a picture to {args.sheet}. Found: {error.strerror or error}") from None
+    except ValueError as error:  # no format has this ending
         raise ImagestrataError(f"Wanted to write a picture to {args.sheet}. Found: {error}. Name it *.png.") from None
 
 
@@ -210,7 +220,7 @@ def _histories(
         state = _state_in(found, path)
         if images is None:
             images, first = _images(args, found.get("options") or {}, path), state
-        if any(state.get(name) != first.get(name) for name in ("seed", "shuffle")):
+        if any(state.get(name) != first.get(name) for name in ("seed", "shuffle", "sampling")):
             raise ImagestrataError(
                 f"Wanted checkpoints of one training. Found: {path}, of another one than {paths[0]}: it has another "
                 "seed or order. Give those of each training apart."

@@ -22,8 +22,8 @@ from loader.order.delivery import Position
 from loader.order.draws import Draws
 from loader.splits import Split
 
-_DALI_TYPES = {"bool": "BOOL", "uint8": "UINT8", "int32": "INT32", "int64": "INT64", "float32": "FLOAT",
-               "float64": "FLOAT64"}  # fmt: skip
+_DALI_TYPES = {"bool": "BOOL", "uint8": "UINT8", "int32": "INT32", "int64": "INT64", "uint64": "UINT64",
+               "float32": "FLOAT", "float64": "FLOAT64"}  # fmt: skip
 
 # Random numbers of a batch by name, one for each sample: what a graph takes beside the batch.
 Numbers: TypeAlias = Callable[[Draws], Mapping[str, NDArray[Any]]]
@@ -173,10 +173,13 @@ class EpochReader:
 
 def drawn(numbers: Numbers | None, draws: Draws) -> dict[str, NDArray[Any]]:
     """The random numbers of a batch. Raises `OptionError` for what is not one array of numbers by name."""
+    if numbers is not None and not callable(numbers):
+        raise OptionError(f"Wanted numbers as a function of Draws. Found: {numbers!r}")
     found: Any = {} if numbers is None else numbers(draws)
     if not isinstance(found, Mapping):
         raise OptionError(f"Wanted a dictionary of arrays from numbers={name_of(numbers)}. Found: {found!r}")
-    arrays = {check_names("numbers", [name])[0]: np.asarray(values) for name, values in found.items()}
+    # Copies in the form that DALI takes: it reads them later, whatever the caller writes into its own.
+    arrays = {check_names("numbers", [name])[0]: _native(values) for name, values in found.items()}
     for name, values in arrays.items():
         if values.ndim == 0 or len(values) != len(draws) or values.dtype.name not in _DALI_TYPES:
             raise OptionError(
@@ -184,6 +187,12 @@ def drawn(numbers: Numbers | None, draws: Draws) -> dict[str, NDArray[Any]]:
                 f"each of {len(draws)} samples. Found: {values.dtype.name} {values.shape}"
             )
     return arrays
+
+
+def _native(values: Any) -> NDArray[Any]:
+    """A copy of an array in the machine's order of bytes, without gaps."""
+    found = np.asarray(values)
+    return np.array(found, dtype=found.dtype.newbyteorder("="), order="C")
 
 
 def files_for_dali(
@@ -206,6 +215,17 @@ def files_for_dali(
             for place, file in zip(others, pool.map(pixels, others), strict=True):
                 files[place] = file
     return files
+
+
+def decodable_files(images: Sequence[bytes]) -> list[NDArray[np.uint8] | None]:
+    """The files that DALI is sure to decode for images; None for an image that cannot be decoded."""
+    found = []
+    for image, file in zip(images, files_for_dali(images), strict=True):
+        if file is image and not _is_decodable(image):
+            file = _pnm(image)
+        is_good = isinstance(file, bytes) and (file is image or _is_decodable(file))
+        found.append(_bytes(file) if is_good else None)  # type: ignore[arg-type]
+    return found
 
 
 def _pnm(image: bytes) -> bytes | Exception:

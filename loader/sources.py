@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from functools import partial
 from pathlib import Path
 from typing import Any, Unpack, get_args
@@ -21,7 +22,7 @@ from loader.mixed.mixture import Mixture, checksums_of, weights_of
 from loader.options import check_bools, check_choice, check_int, check_names, check_share
 from loader.order.buckets import buckets_of
 from loader.order.permutation import LastBatchPolicy
-from loader.order.sampling import ClassWeights, sampling_of
+from loader.order.sampling import ClassWeights, check_places, sampling_of
 from loader.order.schedule import Schedule
 from loader.order.strata import Classes, Sampling, SamplingName
 from loader.prefetch.engine import Engine
@@ -116,6 +117,7 @@ class CassandraSource(Source):
         cluster = cluster_of(cluster, where)
         self.hosts, self.port = cluster.hosts, cluster.port
         columns, names = open_features(split, features), check_names("metadata", metadata)
+        class_weights, buckets = copy(class_weights), copy(buckets)  # the caller may change them later
         parts = parts_by_id(
             split, readers_of(split, cluster, metadata=names), options, in_order=in_order, on_missing=on_missing,
             max_missing=max_missing, metadata=names, features=columns,
@@ -197,6 +199,7 @@ class FolderSource(Source):
     ) -> None:
         if not isinstance(folder, Folder):
             raise OptionError(f"Wanted a folder from loader.open_folder. Found: {folder!r}")
+        class_weights, buckets = copy(class_weights), copy(buckets)  # the caller may change them later
         options = Options.checked(
             batch_size=batch_size, rank=rank, world_size=world_size, seed=seed, shuffle=shuffle,
             last_batch_policy=last_batch_policy, memory_budget=memory_budget, timeout=timeout,
@@ -297,11 +300,12 @@ class ShardSource(Source):
 class MixedSource(Source):
     """Batches of several splits on one rank: each split has its share of every epoch and of every global batch.
 
-    `Source` explains order, ranks, policies and failures. Shares are exact: an epoch and each global batch have the
-    share of a split rounded up or down. An epoch has as many places as all splits have images. If a split has more
-    places than images, these come again, as evenly as possible; if it has fewer, the next epochs have the others. The
-    order and its states do not depend on ranks, and any ranks continue from a state. One stream reads all splits, with
-    one budget.
+    `Source` explains order, ranks, policies and failures. An epoch has as many places as all splits have images, and
+    each split has its share of them, rounded up or down. Each global batch has the part that a split has of the epoch,
+    rounded up or down. If a split has more places than images, these come again, as evenly as possible; if it has
+    fewer, the next epochs have the others. Any ranks continue from a state; with another global batch, they continue
+    the order of the first one. One stream reads all splits, with one budget. `Mixture.part_numbers` says which split an
+    image is of.
 
     Args:
         mixture: What `mix_splits` returned.
@@ -355,32 +359,22 @@ class MixedSource(Source):
         )  # fmt: skip
         if shares is not None and not shuffle:
             raise OptionError("Wanted shuffle=True with shares. Found: shuffle=False, one split after another")
-        self._mixture = mixture
-        self._by_part = np.zeros(len(mixture.parts), dtype=np.int64)
         make_fetcher, read = fetchers_of(mixture, cluster, where)
+        shares = copy(shares)  # the caller may change them later
         weights = None if shares is None else weights_of(mixture, shares)
-        sampling = Sampling("mixed", options.global_batch, weights)
+        sampling, by_part = Sampling("mixed", options.global_batch, weights), mixture.by_part()
+        check_places(sampling, by_part, names=dict(enumerate(mixture.names)), what="shares")
         is_compared = read is not None and read.on_changed == "raise"
         parts = parts_by_id(
             mixture, make_fetcher, options, in_order=in_order, on_missing=on_missing, max_missing=max_missing,
             checksums=checksums_of(mixture) if is_compared else None,
-            strata=(sampling, mixture.by_part()) if shuffle else None,
+            strata=(sampling, by_part) if shuffle else None,
         )  # fmt: skip
         remake = partial(
             type(self), mixture, shares=shares, in_order=in_order, on_missing=on_missing, max_missing=max_missing,
             cluster=read,
         )  # fmt: skip
         super().__init__(mixture, parts, options, has_detected_ranks=rank is None, remake=remake)
-
-    @property
-    def delivered(self) -> dict[str, int]:
-        """The images of each split that this rank has delivered so far, without those that fill batches."""
-        return dict(zip(self._mixture.names, self._by_part.tolist(), strict=True))
-
-    def _meter(self, batch: Batch, repeats: int) -> None:
-        super()._meter(batch, repeats)
-        numbers = self._mixture.part_numbers(batch.positions[: len(batch) - repeats])
-        self._by_part += np.bincount(numbers, minlength=len(self._by_part))
 
 
 def parts_by_id(
@@ -459,7 +453,11 @@ def strata_of(
     chosen = sampling_of(
         split, sampling=sampling, class_weights=class_weights, shuffle=options.shuffle, batch=options.global_batch
     )
-    return None if chosen is None else (chosen, classes_of_split(split))
+    if chosen is None:
+        return None
+    classes = classes_of_split(split)
+    check_places(chosen, classes, names=split.class_names, what="class_weights")
+    return chosen, classes
 
 
 def classes_of_split(split: Split) -> Classes:

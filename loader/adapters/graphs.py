@@ -7,8 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loader.adapters.crops import crop_numbers, crop_window
-from loader.dali import dali, files_for_dali
-from loader.errors import DecodeError
+from loader.dali import dali, decodable_files
 from loader.order.draws import Draws
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
@@ -56,29 +55,27 @@ def classification(
 
 def training_pixels(
     images: Sequence[bytes], draws: Draws, *, size: int, crop_area: tuple[float, float], mirror: bool
-) -> NDArray[np.uint8]:
+) -> list[NDArray[np.uint8] | None]:
     """What `classification` makes of encoded images in training, on the CPU, before it normalises them: uint8
-    ``(b, size, size, 3)``. Raises `DecodeError` for an image that is not a picture.
+    ``(size, size, 3)`` each; None for an image that cannot be decoded.
     """
-    fn, types = dali("fn"), dali("types")
-    files = [_array(file) for file in files_for_dali(images)]
     numbers = training_numbers(draws, crop_area=crop_area, mirror=mirror)
-    pipeline = dali("pipeline").Pipeline(batch_size=len(images), num_threads=1, device_id=None, prefetch_queue_depth=1)
+    files = decodable_files(images)
+    found: list[NDArray[np.uint8] | None] = [None] * len(images)
+    good = [place for place, file in enumerate(files) if file is not None]
+    if not good:
+        return found
+    fn, types = dali("fn"), dali("types")
+    pipeline = dali("pipeline").Pipeline(batch_size=len(good), num_threads=1, device_id=None, prefetch_queue_depth=1)
     with pipeline:
-        encoded = fn.external_source(
-            [[np.frombuffer(file, dtype=np.uint8) for file in files]], dtype=types.UINT8, ndim=1
-        )
-        crop = fn.external_source([numbers["crop"]], dtype=types.FLOAT, ndim=2)
-        flip = fn.external_source([numbers["flip"]], dtype=types.INT32, ndim=0)
+        encoded = fn.external_source([[files[place] for place in good]], dtype=types.UINT8, ndim=1)
+        crop = fn.external_source([numbers["crop"][good]], dtype=types.FLOAT, ndim=2)
+        flip = fn.external_source([numbers["flip"][good]], dtype=types.INT32, ndim=0)
         pipeline.set_outputs(fn.flip(_cropped(encoded, crop, size=size, device="cpu"), horizontal=flip))
-    (found,) = pipeline.run()
-    return np.array(found.as_tensor())
-
-
-def _array(file: bytes | Exception) -> NDArray[np.uint8]:
-    if isinstance(file, Exception):
-        raise DecodeError(f"Wanted pictures to crop. Found: {file}") from file
-    return np.frombuffer(file, dtype=np.uint8)
+    (pixels,) = pipeline.run()
+    for place, one in zip(good, np.array(pixels.as_tensor()), strict=True):
+        found[place] = one
+    return found
 
 
 def _cropped(files: Any, crop: Any, *, size: int, device: str) -> Any:

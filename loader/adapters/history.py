@@ -3,20 +3,21 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import cycle, groupby, islice
+from itertools import cycle, groupby, islice, pairwise
 from typing import TYPE_CHECKING, Any, Unpack
 from uuid import UUID
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loader.adapters.crops import CROP_AREA
+from loader.adapters.crops import CROP_AREA, check_crop_area
 from loader.adapters.graphs import training_pixels
 from loader.batch import Batch
 from loader.cassandra.cluster import Cluster, ClusterOptions
 from loader.dali import as_pnm
 from loader.errors import OptionError, require
-from loader.options import check_int
+from loader.mixed.mixture import Mixture
+from loader.options import check_bools, check_int
 from loader.order.buckets import buckets_of
 from loader.order.draws import Draws
 from loader.order.history import Run
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 _ROWS_AT_ONCE = 1 << 20
 _MOST_SHOWN = 64
+_LARGEST = 4096  # pixels of a crop that is shown
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -185,7 +187,12 @@ class History:
 
         Returns:
             A state for ``load_state_dict``, without a history of its own.
+
+        Raises:
+            OptionError: It is no batch of this history.
         """
+        if not isinstance(batch, Replayed) or batch.run >= self.runs:
+            raise OptionError(f"Wanted a batch of this history's replay(). Found: {batch!r}")
         return self._plans[batch.run].after(batch.epoch, steps=batch.step).with_past(()).to_dict()
 
     def seen(self, image: UUID | str | int) -> list[Seen]:
@@ -200,7 +207,13 @@ class History:
         Raises:
             OptionError: The split has no such image.
         """
-        position, found = self._position_of(image), []
+        found: list[Seen] = []
+        for position in self._positions_of(image):
+            found += self._seen(position)
+        return sorted(dict.fromkeys(found), key=lambda one: (one.run, one.epoch, one.step, one.rank))
+
+    def _seen(self, position: int) -> list[Seen]:
+        found: list[Seen] = []
         last = max((int((run.end or {})["epoch"]) for run in self._runs), default=-1)
         for epoch in range(last + 1):
             for number, run, begun, done in self._delivering(epoch):
@@ -220,7 +233,7 @@ class History:
 
     def show(
         self,
-        batches: Sequence[Replayed],
+        batches: Replayed | Sequence[Replayed],
         *,
         size: int | None = None,
         crop_area: tuple[float, float] = CROP_AREA,
@@ -231,7 +244,7 @@ class History:
         """Read the images of batches and show the first 64 on one picture, as `Split.show` does.
 
         Args:
-            batches: What `replay` returned.
+            batches: What `replay` returned, or one of it.
             size: None for the images as they are stored. Otherwise the crops that ``ClassificationIterator(source,
                 size=size, train=True)`` has given, with its other two options.
             crop_area: As given to it.
@@ -248,6 +261,13 @@ class History:
             MissingImageError: An image of the split is missing.
         """
         require("PIL", package="pillow", purpose="show()")
+        if size is None and (crop_area != CROP_AREA or mirror is not True):
+            raise OptionError("Wanted size with crop_area and mirror. Found: none")
+        if size is not None:
+            check_int("size", size, 1, _LARGEST)
+            check_crop_area(crop_area)
+            check_bools(mirror=mirror)
+        batches = [batches] if isinstance(batches, Replayed) else batches
         samples = [
             (batch.epoch, place, position)
             for batch in batches
@@ -256,20 +276,20 @@ class History:
 
         def cropped(read: Batch) -> Batch:
             assert size is not None
-            images = [
-                as_pnm(one)
-                for epoch, group in groupby(zip(samples, read.images, strict=True), key=lambda one: one[0][0])
-                for one in self._cropped(epoch, [*group], size=size, crop_area=crop_area, mirror=mirror)
-            ]
+            images: list[bytes] = []
+            for epoch, group in groupby(zip(samples, read.images, strict=True), key=lambda one: one[0][0]):
+                images += self._cropped(epoch, [*group], size=size, crop_area=crop_area, mirror=mirror)
             return replace(read, images=images)
 
         change = {} if size is None else {"change": cropped}
         return self._split.views.sheet(self._split, [position for *_, position in samples], cluster, where, **change)
 
-    def _cropped(self, epoch: int, group: Sequence[Any], **options: Any) -> NDArray[np.uint8]:
-        places = np.array([place for (_, place, _), _ in group], dtype=np.int64)
+    def _cropped(self, epoch: int, group: Sequence[Any], **options: Any) -> list[bytes]:
+        """Crops as files; an image that cannot be decoded stays as it is."""
+        images, places = [image for _, image in group], np.array([place for (_, place, _), _ in group], dtype=np.int64)
         draws = Draws(seed=self._plan.seed, epoch=epoch, places=places)
-        return training_pixels([image for _, image in group], draws, **options)
+        found = training_pixels(images, draws, **options)
+        return [image if one is None else as_pnm(one) for image, one in zip(images, found, strict=True)]
 
     def _about(self, number: int, run: Run, epoch: int, position: int) -> list[tuple[int, int]]:
         """About where a run that was read out of order had a position, without what FILL repeats."""
@@ -333,7 +353,8 @@ class History:
             return np.empty((0, 16), dtype=np.uint8)
         return np.asarray(self._split.ids[positions])
 
-    def _position_of(self, image: UUID | str | int) -> int:
+    def _positions_of(self, image: UUID | str | int) -> list[int]:
+        """The position of an image; in a mixture, one in each split that has it."""
         rows = len(self._split)
         if isinstance(image, bool):
             raise OptionError(f"Wanted the id of an image, or its position. Found: {image!r}")
@@ -341,19 +362,27 @@ class History:
             image = int(image)
             if not 0 <= image < rows:
                 raise OptionError(f"Wanted a position from 0 to {rows - 1} of {self._split!r}. Found: {image}")
-            return image
+            return [image]
         if isinstance(self._split, Shards):
             raise OptionError(f"Wanted the position of a sample of {self._split!r}. Found: the id {image}")
         try:
             wanted = np.frombuffer((image if isinstance(image, UUID) else UUID(image)).bytes, dtype=np.uint8)
         except (ValueError, AttributeError, TypeError):
             raise OptionError(f"Wanted the id of an image, a UUID. Found: {image!r}") from None
-        for start in range(0, rows, _ROWS_AT_ONCE):
-            ids: Sequence[Any] | NDArray[np.uint8] = self._split.ids[start : start + _ROWS_AT_ONCE]
-            is_it = (np.asarray(ids) == wanted).all(axis=1)
-            if is_it.any():
-                return start + int(np.argmax(is_it))
+        starts = self._split.starts.tolist() if isinstance(self._split, Mixture) else [0, rows]
+        found = [_first(self._split.ids, wanted, range(*span)) for span in pairwise(starts)]
+        if positions := [one for one in found if one is not None]:
+            return positions
         raise OptionError(f"Wanted an image of {self._split!r}. Found: {image}, which is not in it")
+
+
+def _first(ids: NDArray[np.uint8], wanted: NDArray[np.uint8], places: range) -> int | None:
+    """The first of these places that has an id."""
+    for start in range(places.start, places.stop, _ROWS_AT_ONCE):
+        is_it = (ids[start : min(start + _ROWS_AT_ONCE, places.stop)] == wanted).all(axis=1)
+        if is_it.any():
+            return start + int(np.argmax(is_it))
+    return None
 
 
 def _is_known(run: Run) -> bool:

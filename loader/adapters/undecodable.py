@@ -10,6 +10,7 @@ from uuid import UUID
 from loader.batch import Batch, Skipped
 from loader.errors import DecodeError
 from loader.folder.folders import Folder
+from loader.mixed.mixture import Mixture
 from loader.order.delivery import Position
 from loader.splits import Split
 
@@ -24,10 +25,13 @@ def decode_error(
     advice: str = "Use on_undecodable='skip' to leave it out.",
 ) -> DecodeError:
     """The error that names an image that cannot be decoded, and its file if it has one, with the reason."""
-    file = ""
+    file, position = "", int(batch.positions[place])
+    if isinstance(split, Mixture):
+        (number,) = split.part_numbers(batch.positions[place : place + 1])
+        position -= int(split.starts[number])
+        split = split.parts[split.names[number]]
     if isinstance(split, Folder):
-        path = os.fsdecode(split.paths[int(batch.positions[place])])
-        file = f" from the file {os.path.join(split.address, path)}"
+        file = f" from the file {os.path.join(split.address, os.fsdecode(split.paths[position]))}"
     label = f"class {batch.labels[place]}, " if len(batch.labels) else ""
     return DecodeError(
         f"Wanted a picture as image {_id(batch, place)}{file} ({label}position {batch.positions[place]}). "

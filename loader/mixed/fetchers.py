@@ -19,6 +19,8 @@ def fetchers_of(
     """A function that makes a fetcher, one for each process, and the Cassandra that it reads; None if there are only
     class folders. Raises `OptionError` for a cluster that would not be used, and `SplitError`.
     """
+    if unknown := sorted({*where} - {*ClusterOptions.__annotations__}):
+        raise TypeError(f"unexpected keyword argument {unknown[0]!r}")
     parts = list(split.parts.values()) if isinstance(split, Mixture) else [split]
     if all(isinstance(part, Folder) for part in parts):
         if named := names_given(cluster, where):

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -41,7 +42,13 @@ class Mixture(Split):
 
         Returns:
             The number of the split in ``names``, int64 ``(b,)``.
+
+        Raises:
+            OptionError: A position is not in the mixture.
         """
+        positions = np.asarray(positions)
+        if positions.size and not 0 <= int(positions.min()) <= int(positions.max()) < len(self):
+            raise OptionError(f"Wanted positions from 0 to {len(self) - 1}. Found: {positions}")
         return np.searchsorted(self.starts, positions, side="right") - 1
 
     @property
@@ -74,20 +81,22 @@ def mix_splits(splits: Mapping[str, Split], /) -> Mixture:
 
     Args:
         splits: Splits and class folders by name. All have class numbers, or none has, and a class number has the same
-            name in all. Empty ones are refused.
+            name in all. An image that two of them have counts as two images. Empty ones are refused.
 
     Returns:
         The mixture.
 
     Raises:
-        OptionError: These are no splits, or shards, whose order is another one.
+        OptionError: These are no splits, or they are shards or mixtures.
         SplitError: The splits do not fit together.
     """
-    if not isinstance(splits, Mapping) or not splits or not all(isinstance(name, str) for name in splits):
+    if not isinstance(splits, Mapping) or not splits or not all(name and isinstance(name, str) for name in splits):
         raise OptionError(f"Wanted splits by name, such as {{'photos': split, 'scans': folder}}. Found: {splits!r}")
     for name, split in splits.items():
-        if isinstance(split, Shards) or not isinstance(split, Split):
-            raise OptionError(f"Wanted {name} as a split or class folders. Found: {split!r}")
+        if isinstance(split, (Shards, Mixture)) or not isinstance(split, Split):
+            raise OptionError(
+                f"Wanted {name} as a split or class folders, such as a part of a mixture. Found: {split!r}"
+            )
         if not len(split):
             raise SplitError(f"Wanted images in {name}. Found: none in {split!r}")
     parts = list(splits.values())
@@ -99,7 +108,7 @@ def mix_splits(splits: Mapping[str, Split], /) -> Mixture:
         )
     names = _class_names(splits)
     labels = None if parts[0].labels is None else np.concatenate([cast(Any, one.labels) for one in parts])
-    rows = SplitRows(cast(Any, _Joined([one.ids for one in parts])), labels)
+    rows = SplitRows(np.concatenate([one.ids for one in parts]), labels)
     counts: dict[int, int] = {}
     for one in parts:
         for number, count in one.counts.items():
@@ -121,7 +130,7 @@ def weights_of(mixture: Mixture, shares: Mapping[str, float]) -> tuple[tuple[int
         raise OptionError(f"Wanted shares of {', '.join(mixture.names)}. Found: {found!r}")
     for name, share in shares.items():
         is_number = isinstance(share, (int, float, np.integer, np.floating)) and not isinstance(share, bool)
-        if not is_number or not 0 <= share < float("inf"):
+        if not is_number or not 0 <= share <= sys.float_info.max:
             raise OptionError(f"Wanted shares of at least 0. Found: {share!r} of {name}")
     if not any(shares.values()):
         raise OptionError("Wanted a share above 0. Found: none, so an epoch would have no images")
@@ -150,38 +159,6 @@ def _class_names(splits: Mapping[str, Split]) -> dict[int, str]:
 
 def _starts(parts: Sequence[Any]) -> NDArray[np.int64]:
     return np.concatenate([[0], np.cumsum([len(one) for one in parts])]).astype(np.int64)
-
-
-class _Joined:
-    """Arrays of ids one after another, which stay where they are: they may be mapped into memory."""
-
-    dtype, ndim = np.dtype(np.uint8), 2
-
-    def __init__(self, arrays: Sequence[NDArray[np.uint8]]) -> None:
-        self._arrays, self._starts = arrays, _starts(arrays)
-
-    def __len__(self) -> int:
-        return int(self._starts[-1])
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return len(self), 16
-
-    def __getitem__(self, at: Any) -> NDArray[np.uint8]:
-        positions = np.arange(*at.indices(len(self))) if isinstance(at, slice) else np.asarray(at)
-        if not positions.ndim:
-            return np.asarray(self[positions[None]][0])
-        if positions.size and not 0 <= int(positions.min()) <= int(positions.max()) < len(self):
-            raise IndexError(f"Wanted positions from 0 to {len(self) - 1}. Found: {positions}")
-        found = np.empty((len(positions), 16), dtype=np.uint8)
-        numbers = np.searchsorted(self._starts, positions, side="right") - 1
-        for number in np.unique(numbers).tolist():
-            of_part = numbers == number
-            found[of_part] = self._arrays[number][positions[of_part] - self._starts[number]]
-        return found
-
-    def __array__(self, *_: Any, **__: Any) -> NDArray[np.uint8]:
-        return np.concatenate(list(self._arrays))
 
 
 class MixedFetcher:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from formats.hashing import mix64
+from loader.errors import OptionError
 from loader.options import check_int, check_numbers
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2**64 over the golden ratio: its multiples are far apart
@@ -32,6 +33,8 @@ class Draws:
     def __init__(
         self, *, seed: int, epoch: int, places: NDArray[np.int64], positions: NDArray[np.int64] | None = None
     ) -> None:
+        if np.ndim(places) != 1 or not np.issubdtype(np.asarray(places).dtype, np.integer):
+            raise OptionError(f"Wanted places as whole numbers (b,). Found: {places!r}")
         self.positions = np.asarray(places) if positions is None else positions
         """The positions of the samples in the split, int64 ``(b,)``, for values that depend on the image."""
         key = f"augmentation 2\0{check_int('seed', seed)}\0{check_int('epoch', epoch, 0)}"
@@ -67,7 +70,8 @@ class Draws:
         Raises:
             OptionError: An argument is not a number, or ``count`` is below 1.
         """
-        check_numbers("low and high", (low, high), 2)
+        if max(map(abs, check_numbers("low and high", (low, high), 2))) > float(np.finfo(np.float32).max):
+            raise OptionError(f"Wanted low and high as numbers of 32 bits. Found: {low!r} and {high!r}")
         # As many bits as a float32 has: more would round up to 1.
         share = (self.bits(count) >> np.uint64(40)).astype(np.float32) / np.float32(1 << 24)
         return np.asarray(np.float32(low) + np.float32(high - low) * share, dtype=np.float32)

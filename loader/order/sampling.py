@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from loader.errors import OptionError
 from loader.options import check_choice
-from loader.order.strata import Sampling, SamplingName
+from loader.order.strata import Classes, Sampling, SamplingName
 
 ClassWeights: TypeAlias = Mapping[int, float] | Mapping[str, float]
 """Shares of an epoch by class number or class name; classes that are not named have weight 1."""
@@ -54,6 +54,18 @@ def sampling_of(
     if class_weights is None:
         return Sampling(sampling, batch)
     return Sampling("balanced", batch, _checked(split, class_weights))
+
+
+def check_places(sampling: Sampling, classes: Classes, *, names: Mapping[int, str], what: str) -> None:
+    """Raise `OptionError` if a weight above 0 is too small for a place in an epoch: those images would never come."""
+    weights = dict(sampling.weights or ())
+    dues = sampling.strata(classes).dues.tolist()
+    for number, due in zip(classes.numbers.tolist(), dues, strict=True):
+        if due == 0 and weights.get(number, 1.0) > 0:
+            raise OptionError(
+                f"Wanted {what} that give each a place in an epoch of {sum(dues):,}, or 0. "
+                f"Found: none for {names.get(number, number)!r}, whose images would never come"
+            )
 
 
 def _checked(split: Classified, weights: ClassWeights) -> tuple[tuple[int, float], ...]:

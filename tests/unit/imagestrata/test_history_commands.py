@@ -82,6 +82,36 @@ def test_the_crops_of_a_step_are_drawn_and_need_a_size(
         with pytest.raises(SystemExit, match="2"):
             main([*usual, "--crops"])
         assert "wanted --sheet FILE with --crops" in capsys.readouterr().err
+    for size in ("-5", "0", "x"):
+        with pytest.raises(SystemExit, match="2"):
+            main([*usual, "--sheet", str(sheet), f"--crops={size}"])
+        assert "wanted a size of at least 1 pixel" in capsys.readouterr().err
+
+
+def test_what_prevents_a_sheet_is_said(
+    folder: Path, saved: Callable[[int], dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved(2)
+    command = ["replay", str(tmp_path / "2.json"), "--folder", str(folder), "--epoch", "0", "--steps", "1", "--sheet"]
+    for options, found in (
+        ([str(tmp_path / "s.png"), "--host", "x"], "error: Wanted no hosts: the images are read from"),
+        ([str(tmp_path / "nowhere" / "s.png")], "Found: No such file or directory\n"),
+        ([str(tmp_path / "s.none")], "Name it *.png."),
+    ):
+        assert main([*command, *options]) == 1
+        assert found in capsys.readouterr().err
+
+
+def test_checkpoints_of_other_orders_are_of_other_trainings(
+    folder: Path, saved: Callable[[int], dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    image = saved(2)["ids"][0]
+    with loader.FolderSource(
+        loader.open_folder(folder), batch_size=4, rank=0, world_size=1, sampling="balanced"
+    ) as source:
+        (tmp_path / "other.json").write_text(json.dumps(source.state_dict()))
+    assert main(["seen", image, str(tmp_path / "2.json"), str(tmp_path / "other.json"), "--folder", str(folder)]) == 1
+    assert "Wanted checkpoints of one training" in capsys.readouterr().err
 
 
 def test_the_split_of_a_checkpoint_is_the_one_of_its_index(

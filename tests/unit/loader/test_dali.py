@@ -370,13 +370,42 @@ def test_a_graph_of_ones_own_takes_numbers_by_name(source: RowSource) -> None:
                 assert (batch[name].dtype, batch[name].tolist()) == (values.dtype, values.tolist())
 
 
+def test_a_graph_gets_numbers_in_any_form_of_array(source: RowSource) -> None:
+    kept = np.empty((8, 2), dtype=np.float32)
+
+    def numbers(draws: loader.Draws) -> dict[str, Any]:
+        drawn = draws.uniform(4)
+        kept[: len(drawn)] = drawn[:, :2]
+        found = {"big": drawn.astype(">f4"), "strided": drawn[:, 1], "reused": kept[: len(drawn)]}
+        return found | {"fortran": np.asfortranarray(drawn), "bits": draws.bits()}
+
+    def graph(files: Any, labels: Any, **given: Any) -> tuple[Any, ...]:
+        return files, labels, *(given[name] for name in names)
+
+    names = ["big", "strided", "reused", "fortran", "bits"]
+    batches = loader.GenericIterator(source, graph, names=["files", "labels", *names], numbers=numbers)
+    for batch in batches:
+        given = batches.given
+        assert given is not None
+        draws = loader.Draws(seed=source.seed, epoch=given.epoch, places=given.places)
+        drawn = draws.uniform(4)
+        assert batch["big"].tolist() == batch["fortran"].tolist() == drawn.tolist()
+        assert batch["strided"].tolist() == drawn[:, 1].tolist()
+        assert batch["reused"].tolist() == drawn[:, :2].tolist()
+        assert batch["bits"].tolist() == draws.bits().tolist()
+
+
 @pytest.mark.parametrize(
     ("numbers", "found"),
     [
+        ({"one": 5}, "numbers as a function of Draws"),
         (lambda draws: draws.flips(), "a dictionary of arrays from numbers="),
         (lambda draws: {"one": 5}, r"one row for each of 1 samples\. Found: int64 \(\)"),
         (lambda draws: {"one": np.zeros(3)}, r"one row for each of 1 samples\. Found: float64 \(3,\)"),
-        (lambda draws: {"one": np.array(["a"])}, "as an array of bool, uint8, int32, int64, float32, float64 with one"),
+        (
+            lambda draws: {"one": np.array(["a"])},
+            "as an array of bool, uint8, int32, int64, uint64, float32, float64 with one",
+        ),
         (lambda draws: {"a b": draws.flips()}, "'a b'"),
     ],
 )

@@ -158,8 +158,6 @@ def test_all_adapters_read_a_mixture(tmp_path: Path, workers: int) -> None:
         assert [batch.positions.tolist() for batch in batches] == wanted
         decoded = list(loader.ClassificationIterator(source.again(), size=8, train=False))
         assert sum(len(labels) for _, labels in decoded) == 4
-        assert sum(source.delivered.values()) == 4
-        assert source.delivered["a"] in (2, 3)
     dataset = loader.ImageDataset(mixture, transform=np.asarray)
     assert [dataset[position][1] for position in range(4)] == mixture.labels.tolist()  # type: ignore[union-attr]
     assert mixture.show([0, 3]).size[0] > 200
@@ -182,10 +180,11 @@ def other_names(tmp_path: Path) -> loader.Split:
 @pytest.mark.parametrize(("more", "found"), [
     (lambda _: {}, r"splits by name, such as .*Found: \{\}"),
     (lambda _: None, "splits by name, such as .*Found: None"),
-    (lambda _: {"a": 5}, "a as a split or class folders. Found: 5"),
+    (lambda _: {"a": 5}, "a as a split or class folders, such as .* Found: 5"),
     (no_labels, "labels of one type, in the split or in the table. Found: a: int; b: blob, from the table"),
+    (lambda _: {"": 5}, "splits by name"),
     (other_names, "the same classes in all splits. Found: class 0 is 'a' in a and 'b' in b"),
-], ids=["none", "no mapping", "no split", "labels", "names"])  # fmt: skip
+], ids=["none", "no mapping", "no split", "labels", "no name", "names"])  # fmt: skip
 def test_splits_that_do_not_fit_are_refused(
     tmp_path: Path, folders: dict[str, loader.Folder], more: Callable[[Path], Any], found: str
 ) -> None:
@@ -201,6 +200,8 @@ def test_splits_that_do_not_fit_are_refused(
     ({"shares": {"large": 0, "small": 0, "tiny": 0}}, "a share above 0. Found: none"),
     ({"shares": {"large": True, "small": 0, "tiny": 0}}, "shares of at least 0. Found: True of large"),
     ({"shares": dict.fromkeys(SIZES, 1), "shuffle": False}, "shuffle=True with shares"),
+    ({"shares": {"large": 10**400, "small": 1, "tiny": 1}}, "shares of at least 0"),
+    ({"shares": {"large": 1000, "small": 1000, "tiny": 1}}, "place in an epoch of 69, or 0. Found: none for 'tiny'"),
     ({"hosts": ["127.0.0.1"]}, "no hosts: the images are read from"),
 ])  # fmt: skip
 def test_options_that_do_not_fit_are_refused(mixture: loader.Mixture, options: dict[str, Any], found: str) -> None:
@@ -217,15 +218,45 @@ def test_a_mixture_is_no_split_of_a_table(mixture: loader.Mixture) -> None:
         mixture.to_arrow(metadata=True, hosts=["127.0.0.1"])
     with pytest.raises(loader.OptionError, match=r"a mixture from loader\.mix_splits\. Found: Folder"):
         loader.MixedSource(mixture.parts["tiny"], batch_size=2)  # type: ignore[arg-type]
+    with pytest.raises(loader.OptionError, match=r"such as a part of a mixture\. Found: Mixture"):
+        loader.mix_splits({"nested": mixture})
+    with pytest.raises(TypeError, match="unexpected keyword argument 'sampling'"):
+        loader.MixedSource(mixture, batch_size=2, sampling="balanced")  # type: ignore[call-arg]
 
 
 def test_ids_are_those_of_the_splits(mixture: loader.Mixture) -> None:
     whole = np.concatenate([part.ids for part in mixture.parts.values()])
-    slices = [slice(None), slice(3, 65), slice(65, 3, -7)]
-    for at in [*slices, np.array([68, 0, 60, 60]), np.array([], dtype=np.int64)]:
-        assert (mixture.ids[at] == whole[at]).all()
-        assert mixture.ids[at].shape == whole[at].shape
-    assert (np.asarray(mixture.ids) == whole).all()
-    assert mixture.ids[7].tolist() == whole[7].tolist()
-    with pytest.raises(IndexError, match="positions from 0 to 68"):
-        mixture.ids[np.array([69])]
+    assert isinstance(mixture.ids, np.ndarray)
+    assert (mixture.ids == whole).all()
+    with pytest.raises(loader.OptionError, match="positions from 0 to 68"):
+        mixture.part_numbers(np.array([69]))
+
+
+def test_a_source_keeps_the_shares_that_it_was_given(mixture: loader.Mixture) -> None:
+    shares = {"large": 1, "small": 1, "tiny": 1}
+    with loader.MixedSource(mixture, shares=shares, batch_size=6, rank=0, world_size=1) as source:
+        shares["large"] = 5  # for the next source
+        wanted = [batch.positions.tolist() for batch in source.epoch(0)]
+        for again in (source.again(), pickle.loads(pickle.dumps(source))):
+            assert [batch.positions.tolist() for batch in again.epoch(0)] == wanted
+
+
+def test_an_image_of_two_splits_is_found_in_both(folders: dict[str, loader.Folder]) -> None:
+    twice = loader.mix_splits({"first": folders["small"], "second": folders["small"]})
+    shares = {"first": 0, "second": 1}
+    with loader.MixedSource(twice, shares=shares, batch_size=6, rank=0, world_size=1) as source:
+        batch = next(epoch := source.epoch(0))
+        history = loader.History(twice, source.state_dict())
+        del epoch
+    image, position = _uuid(twice, int(batch.positions[0])), int(batch.positions[0])
+    assert history.seen(image) == history.seen(position) != []
+
+
+def test_a_folder_names_the_file_that_is_no_picture(tmp_path: Path) -> None:
+    trees = {name: plant(tmp_path / name, {f"c/{name}.png": data}) for name, data in (("a", picture(0)), ("b", b"no"))}
+    mixture = loader.mix_splits({name: loader.open_folder(tree) for name, tree in trees.items()})
+    with (
+        loader.MixedSource(mixture, batch_size=2, rank=0, world_size=1) as source,
+        pytest.raises(loader.DecodeError, match=rf"from the file {trees['b']}/c/b\.png"),
+    ):
+        list(loader.ClassificationIterator(source, size=8, train=True))

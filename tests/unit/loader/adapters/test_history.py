@@ -1,6 +1,7 @@
 """What a state knows of a training: which images each step had, on all ranks, and at which steps an image was seen."""
 
 import random
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -240,6 +241,43 @@ def test_a_sheet_shows_the_very_crops_that_training_was_given(
             for cell, image in zip(cells, wanted, strict=True):
                 assert (cell == image).all()
     assert len(cells_of(history.show([*history.replay(0, 4), *history.replay(1, 0)], size=CELL))) == 8
+
+
+def test_a_sheet_of_crops_shows_damaged_pictures_as_training_saw_them(tmp_path: Path) -> None:
+    files = {"a/whole.png": encoded(noise(0)), "a/none.png": b"no picture"}
+    checksum = bytearray(encoded(noise(2)))
+    checksum[-14] ^= 1  # of the pixels: Pillow does not mind
+    files["a/checksum.png"] = bytes(checksum)
+    folder = loader.open_folder(plant(tmp_path / "tree", files))
+    with loader.FolderSource(folder, batch_size=3, rank=0, world_size=1) as source:
+        batches = loader.ClassificationIterator(
+            source, size=CELL, train=True, on_undecodable="skip", mean=(0, 0, 0), std=(1 / 255, 1 / 255, 1 / 255)
+        )
+        ((images, _),) = batches
+        assert batches.given is not None
+        seen = dict(zip(batches.given.positions.tolist(), images.round().astype(np.uint8), strict=True))
+        (replayed,) = loader.History(folder, batches.state_dict()).replay(0, 0)
+        history = loader.History(folder, batches.state_dict())
+    assert sorted(replayed.positions.tolist()) == sorted(seen)
+    for position, cell in zip(replayed.positions.tolist(), cells_of(history.show(replayed, size=CELL)), strict=True):
+        assert (cell == seen[position].transpose(1, 2, 0)).all()
+    none = folder.paths.index(b"a/none.png")
+    every = replace(replayed, positions=np.array([none, *seen]), places=np.zeros(3, dtype=np.int64))
+    assert len(cells_of(history.show(every, size=CELL))) == 3  # one of them says that it cannot be decoded
+
+
+@pytest.mark.parametrize("options", [
+    {"size": -16}, {"size": 1.5}, {"size": True}, {"size": "16"}, {"size": 100_000}, {"size": 8, "mirror": "no"},
+    {"size": 8, "crop_area": (1, 0)}, {"mirror": False}, {"crop_area": (0.5, 1.0)},
+])  # fmt: skip
+def test_crops_of_impossible_options_are_refused(folder: loader.Folder, options: dict[str, Any]) -> None:
+    with loader.FolderSource(folder, batch_size=10, rank=0, world_size=1) as source:
+        list(source.epoch(0))
+        history = loader.History(folder, source.state_dict())
+    with pytest.raises(loader.OptionError, match="Wanted"):
+        history.show(history.replay(0, 0), **options)
+    with pytest.raises(loader.OptionError, match=r"a batch of this history's replay"):
+        history.state_before(3)  # type: ignore[arg-type]
 
 
 CELL, GAP = 128, 8  # of a picture on a sheet, and between two

@@ -84,3 +84,8 @@ def test_numbers_out_of_their_range_are_refused() -> None:
             draws([0]).uniform(count)  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="low and high as 2 numbers"):
         draws([0]).uniform(low=float("nan"))
+    with pytest.raises(OptionError, match="low and high as numbers of 32 bits"):
+        draws([0]).uniform(high=1e39)
+    for places in (3, None, np.array([0.5]), np.zeros((2, 2), dtype=np.int64)):
+        with pytest.raises(OptionError, match="places as whole numbers"):
+            Draws(seed=0, epoch=0, places=places)  # type: ignore[arg-type]
