@@ -71,9 +71,9 @@ def test_a_network_learns_masks(splits: Path, cassandra: Cassandra, capsys: pyte
 
 def test_image_and_mask_are_cut_alike(splits: Path, cassandra: Cassandra) -> None:
     train = loader.open_split(splits / "masks", index=0)
-    graph = partial(segmentation.graph, size=40, train=True, device="cpu")
+    graph = partial(segmentation.graph, size=40, device="cpu")
     with loader.CassandraSource(train, hosts=cassandra.hosts, port=cassandra.port, batch_size=20) as source:
-        batches = loader.GenericIterator(source, graph, names=["images", "classes"])
+        batches = loader.GenericIterator(source, graph, names=["images", "classes"], numbers=segmentation.numbers)
         shapes, wrong = set(), []
         for batch in batches:
             shapes.add((batch["images"].shape[1:], batch["classes"].shape[1:], str(batch["classes"].dtype)))
