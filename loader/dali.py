@@ -131,8 +131,11 @@ class EpochReader:
             if isinstance(file, Exception):
                 raise decode_error(self._source.split, batch, place, file) from file
             files.append(_bytes(file))
+        outputs = files, *_labels(batch), *columns, *_features(batch)
+        if self._numbers is None:
+            return outputs
         draws = Draws(seed=self._source.seed, epoch=epoch, places=batch.places, positions=batch.positions)
-        return files, *_labels(batch), *columns, *_features(batch), *drawn(self._numbers, draws).values()
+        return *outputs, *drawn(self._numbers, draws).values()
 
     def given(self) -> Batch:
         """The next batch that the pipeline has delivered; records that it has."""
@@ -223,8 +226,7 @@ def decodable_files(images: Sequence[bytes]) -> list[NDArray[np.uint8] | None]:
     for image, file in zip(images, files_for_dali(images), strict=True):
         if file is image and not _is_decodable(image):
             file = _pnm(image)
-        is_good = isinstance(file, bytes) and (file is image or _is_decodable(file))
-        found.append(_bytes(file) if is_good else None)  # type: ignore[arg-type]
+        found.append(_bytes(file) if isinstance(file, bytes) and (file is image or _is_decodable(file)) else None)
     return found
 
 

@@ -1,6 +1,7 @@
 """Checks of options as callers give them. All but `index_in` raise `OptionError`."""
 
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 from loader.errors import OptionError
 from schemas.features import SERVICE
 
+MOST_SHOWN = 64  # pictures on a sheet
 _COLUMN = re.compile(r"[A-Za-z]\w*", re.ASCII)
 FEATURE = re.compile(rf"{_COLUMN.pattern}|{SERVICE}[a-z][a-z0-9_]*(@v[1-9][0-9]{{0,3}})?", re.ASCII)
 """A feature, or a feature service."""
@@ -46,6 +48,14 @@ def check_numbers(name: str, value: Sequence[float], count: int) -> tuple[float,
     if not is_good or len(numbers) != count:
         raise OptionError(f"Wanted {name} as {count} numbers. Found: {value!r}")
     return tuple(map(float, numbers))
+
+
+def check_weight(name: str, value: float, *, of: str) -> float:
+    """A number of at least 0 that a float can hold; ``of`` says what it is the weight of."""
+    is_number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    if not is_number or not 0 <= value <= sys.float_info.max:
+        raise OptionError(f"Wanted {name} of at least 0. Found: {value!r} of {of}")
+    return float(value)
 
 
 def check_choice(name: str, value: str, choices: Sequence[str]) -> None:

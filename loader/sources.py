@@ -64,8 +64,8 @@ class CassandraSource(Source):
         class_weights: The places of classes, by class number or name, in proportion; a class that is not named has
             weight 1, and 0 leaves a class out. With ``sampling="balanced"``, which is then the default.
         buckets: A number for each image, whole numbers ``(n,)`` by position, such as those of `aspect_buckets`. Each
-            global batch then has images of one bucket. What is left of a bucket, fewer than a batch, has its turn in
-            later epochs. Not with ``sampling`` and ``class_weights``.
+            global batch then has images of one bucket. Images that do not fill a batch of their bucket come in later
+            epochs. Not with ``sampling`` and ``class_weights``.
         last_batch_policy: How an epoch ends: "PARTIAL", "FILL" or "DROP".
         in_order: Whether batches keep the order, or take samples as they arrive.
         metadata: Columns of the metadata table, read with the images: one more read for each image.
@@ -161,8 +161,8 @@ class FolderSource(Source):
         class_weights: The places of classes, by class number or name, in proportion; a class that is not named has
             weight 1, and 0 leaves a class out. With ``sampling="balanced"``, which is then the default.
         buckets: A number for each image, whole numbers ``(n,)`` by position, such as those of `aspect_buckets`. Each
-            global batch then has images of one bucket. What is left of a bucket, fewer than a batch, has its turn in
-            later epochs. Not with ``sampling`` and ``class_weights``.
+            global batch then has images of one bucket. Images that do not fill a batch of their bucket come in later
+            epochs. Not with ``sampling`` and ``class_weights``.
         last_batch_policy: How an epoch ends: "PARTIAL", "FILL" or "DROP".
         in_order: Whether batches keep the order, or take samples as they arrive.
         on_missing: "raise", or "skip" to leave out images that are missing.
@@ -362,13 +362,14 @@ class MixedSource(Source):
         make_fetcher, read = fetchers_of(mixture, cluster, where)
         shares = copy(shares)  # the caller may change them later
         weights = None if shares is None else weights_of(mixture, shares)
-        sampling, by_part = Sampling("mixed", options.global_batch, weights), mixture.by_part()
-        check_places(sampling, by_part, names=dict(enumerate(mixture.names)), what="shares")
+        strata = (Sampling("mixed", options.global_batch, weights), mixture.by_part()) if shuffle else None
+        if strata is not None:
+            check_places(*strata, names=dict(enumerate(mixture.names)), what="shares")
         is_compared = read is not None and read.on_changed == "raise"
         parts = parts_by_id(
             mixture, make_fetcher, options, in_order=in_order, on_missing=on_missing, max_missing=max_missing,
             checksums=checksums_of(mixture) if is_compared else None,
-            strata=(sampling, by_part) if shuffle else None,
+            strata=strata,
         )  # fmt: skip
         remake = partial(
             type(self), mixture, shares=shares, in_order=in_order, on_missing=on_missing, max_missing=max_missing,

@@ -7,7 +7,7 @@ of 90 epochs are asked for the past, and those of random trainings are compared 
 stratified order is read from an embedded Cassandra in turn with one in the usual order, and an epoch is decoded with
 crops by key in turn with crops by DALI's random numbers. The pixels of random trainings with a resume are compared with
 those of undisturbed ones. Three sources are mixed in given shares, also by MosaicML streaming, LitData and torch, in
-environments of their own. Then a small network learns digits of which some classes have 60 times as many images as
+separate environments. Then a small network learns digits of which some classes have 60 times as many images as
 others, in four orders, with 10 seeds each; the plot has the recall of each class. QUICK=1 counts and opens fewer
 images.
 """

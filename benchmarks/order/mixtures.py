@@ -1,4 +1,4 @@
-"""How exactly sources are mixed: ours, and other packages in environments of their own."""
+"""How exactly sources are mixed: ours, and other packages in separate environments."""
 
 import json
 import subprocess

@@ -14,9 +14,8 @@ from PIL import Image, ImageDraw, ImageFont, ImageOps
 from formats.pictures.decoding import FORMATS
 from loader.adapters.pictures import decoded_picture
 from loader.errors import OptionError
+from loader.options import MOST_SHOWN as MOST
 from loader.options import check_int
-
-MOST = 64  # as many pictures are on a sheet at most
 
 _CELL, _GAP, _LINE, _MOST_COLUMNS = 128, 8, 15, 8  # pixels, and pictures in a row
 _PAPER, _FRAME, _INK, _FAINT, _ALARM = (255, 255, 255), (232, 232, 232), (20, 20, 20), (110, 110, 110), (190, 30, 30)

@@ -17,7 +17,7 @@ from loader.cassandra.cluster import Cluster, ClusterOptions
 from loader.dali import as_pnm
 from loader.errors import OptionError, require
 from loader.mixed.mixture import Mixture
-from loader.options import check_bools, check_int
+from loader.options import MOST_SHOWN, check_bools, check_int
 from loader.order.buckets import buckets_of
 from loader.order.draws import Draws
 from loader.order.history import Run
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     import PIL.Image
 
 _ROWS_AT_ONCE = 1 << 20
-_MOST_SHOWN = 64
 _LARGEST = 4096  # pixels of a crop that is shown
 
 
@@ -186,7 +185,7 @@ class History:
             batch: One that `replay` returned.
 
         Returns:
-            A state for ``load_state_dict``, without a history of its own.
+            A state for ``load_state_dict``, without a history.
 
         Raises:
             OptionError: It is no batch of this history.
@@ -272,7 +271,7 @@ class History:
             (batch.epoch, place, position)
             for batch in batches
             for place, position in zip(batch.places.tolist(), batch.positions.tolist(), strict=True)
-        ][:_MOST_SHOWN]
+        ][:MOST_SHOWN]
 
         def cropped(read: Batch) -> Batch:
             assert size is not None

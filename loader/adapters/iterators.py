@@ -39,7 +39,8 @@ class GenericIterator:
         graph: Called while the pipeline is defined, with what `Source.read` gives (images, labels, metadata,
             features), and with the ``numbers`` by their names. It returns as many outputs as there are ``names``.
         names: The names of the outputs.
-        numbers: Called for each batch with its `Draws`; returns arrays by name, with one row for each sample, such as
+        numbers: Called for each batch with its `Draws`, and once before, for one sample; returns arrays by name, with
+            one row for each sample, such as
             ``lambda draws: {"angle": draws.uniform(low=-10, high=10), "mirror": draws.flips()}``.
         device_id: The GPU that DALI uses; None for the CPU alone, which needs no GPU.
         num_threads: DALI's threads.

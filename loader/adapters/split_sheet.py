@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from loader.adapters.contact_sheet import MOST, checked_count, nothing_to_show, sheet_of_batch
+from loader.adapters.contact_sheet import checked_count, nothing_to_show, sheet_of_batch
 from loader.batch import Batch
 from loader.cassandra.cluster import Cluster, ClusterOptions, names_given
 from loader.errors import OptionError
 from loader.mixed.fetchers import fetchers_of
-from loader.options import check_int
+from loader.options import MOST_SHOWN, check_int
 from loader.prefetch.fetch_thread import fetch_engine
 from loader.prefetch.split_batches import batcher_of, read_batch
 from loader.shards.shard_set import Shards
@@ -41,9 +41,9 @@ def sheet_of_split(
     make_fetcher, _ = fetchers_of(split, cluster, where)
     engine = fetch_engine(
         make_fetcher,
-        batcher_of(split, batch_size=MOST),
+        batcher_of(split, batch_size=MOST_SHOWN),
         budget=_BUDGET,
-        max_in_flight=MOST,
+        max_in_flight=MOST_SHOWN,
     )
     try:
         return sheet_of_batch(change(read_batch(engine, split, positions)), split.class_names)

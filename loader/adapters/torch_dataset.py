@@ -4,7 +4,6 @@ import pickle
 import random
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, NoReturn, get_args
 
 import numpy as np
@@ -260,8 +259,11 @@ class TorchDataset(IterableDataset[Any]):
                     yield batch
                 elif (decoded := self._decoded(source, position, batch, before)) is not None:
                     before, images = decoded
-                    apply = partial(_seeded, Draws(seed=source.seed, epoch=epoch, places=before.places))
-                    yield _transformed(before, list((apply if self._seeds else map)(self._transform, images)))
+                    if self._seeds:
+                        draws = Draws(seed=source.seed, epoch=epoch, places=before.places)
+                        yield _transformed(before, list(_seeded(draws, self._transform, images)))
+                    else:
+                        yield _transformed(before, list(map(self._transform, images)))
             self._passes.confirm(begun, timeout=source.timeout)
             position.note(epoch + 1, None, of=of)
         finally:

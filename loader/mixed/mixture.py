@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -12,7 +11,8 @@ from numpy.typing import NDArray
 
 from formats.splits.opened import SplitRows, held_split
 from loader.errors import OptionError, SplitError
-from loader.order.strata import Classes
+from loader.options import check_weight
+from loader.order.strata import Classes, classes_of
 from loader.prefetch.fetcher import Fetcher, Row
 from loader.shards.shard_set import Shards
 from loader.splits import Split
@@ -64,9 +64,7 @@ class Mixture(Split):
     def by_part(self) -> Classes:
         """The positions by split, for orders."""
         sizes = [len(part) for part in self.parts.values()]
-        numbers = np.arange(len(sizes), dtype=np.int32)
-        of_rows = np.repeat(numbers, sizes)
-        return Classes(of_rows, numbers, self.starts, np.arange(len(self), dtype=np.int64))
+        return classes_of(np.repeat(np.arange(len(sizes), dtype=np.int32), sizes))
 
     def __repr__(self) -> str:
         parts = ", ".join(f"{name}: {len(part):,}" for name, part in self.parts.items())
@@ -128,13 +126,10 @@ def weights_of(mixture: Mixture, shares: Mapping[str, float]) -> tuple[tuple[int
     if not isinstance(shares, Mapping) or set(shares) != set(mixture.names):
         found = sorted(map(str, shares)) if isinstance(shares, Mapping) else shares
         raise OptionError(f"Wanted shares of {', '.join(mixture.names)}. Found: {found!r}")
-    for name, share in shares.items():
-        is_number = isinstance(share, (int, float, np.integer, np.floating)) and not isinstance(share, bool)
-        if not is_number or not 0 <= share <= sys.float_info.max:
-            raise OptionError(f"Wanted shares of at least 0. Found: {share!r} of {name}")
-    if not any(shares.values()):
+    weights = [check_weight("shares", shares[name], of=name) for name in mixture.names]
+    if not any(weights):
         raise OptionError("Wanted a share above 0. Found: none, so an epoch would have no images")
-    return tuple((number, float(shares[name])) for number, name in enumerate(mixture.names))
+    return tuple(enumerate(weights))
 
 
 def checksums_of(mixture: Mixture) -> str | None:

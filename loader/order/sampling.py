@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loader.errors import OptionError
-from loader.options import check_choice
+from loader.options import check_choice, check_weight
 from loader.order.strata import Classes, Sampling, SamplingName
 
 ClassWeights: TypeAlias = Mapping[int, float] | Mapping[str, float]
@@ -83,12 +83,9 @@ def _checked(split: Classified, weights: ClassWeights) -> tuple[tuple[int, float
                 f"Wanted class_weights of classes with images in {split!r}: {known}"
                 f"{', ...' if len(split.counts) > 10 else ''}. Found: {key!r}"
             )
-        is_number = isinstance(weight, (int, float, np.integer, np.floating)) and not isinstance(weight, bool)
-        if not is_number or not 0 <= weight < float("inf"):
-            raise OptionError(f"Wanted class_weights of at least 0. Found: {weight!r} of class {key!r}")
         if int(number) in found:
             raise OptionError(f"Wanted one weight for each class. Found: two for class {key!r}, by number and by name")
-        found[int(number)] = float(weight)
+        found[int(number)] = check_weight("class_weights", weight, of=f"class {key!r}")
     if not any(found.get(number, 1.0) for number, count in split.counts.items() if count):
         raise OptionError("Wanted a class with a weight above 0. Found: none, so an epoch would have no images")
     return tuple(sorted(found.items()))

@@ -241,6 +241,14 @@ def test_a_source_keeps_the_shares_that_it_was_given(mixture: loader.Mixture) ->
             assert [batch.positions.tolist() for batch in again.epoch(0)] == wanted
 
 
+@pytest.mark.parametrize("policy", ["PARTIAL", "FILL"])
+def test_out_of_order_an_epoch_has_the_same_images(mixture: loader.Mixture, policy: str) -> None:
+    shares = {"large": 2, "small": 1, "tiny": 1}
+    (whole,), _ = read(mixture, shares=shares)
+    (found,), _ = read(mixture, shares=shares, in_order=False, last_batch_policy=policy)
+    assert Counter(one for batch in found for one in batch) == Counter(one for batch in whole for one in batch)
+
+
 def test_an_image_of_two_splits_is_found_in_both(folders: dict[str, loader.Folder]) -> None:
     twice = loader.mix_splits({"first": folders["small"], "second": folders["small"]})
     shares = {"first": 0, "second": 1}

@@ -120,6 +120,7 @@ def test_a_manifest_with_other_counts_than_the_labels_is_named(tmp_path: Path, c
         ({"class_weights": {"dog": 1}}, r"classes with images in .*: 0 \(ant\), 1 \(bee\), 2 \(cat\). Found: 'dog'"),
         ({"class_weights": {3: 1}}, "Found: 3"),
         ({"class_weights": {True: 1}}, "Found: True"),
+        ({"class_weights": {"ant": 10**400}}, "class_weights of at least 0. Found: 1000"),
         ({"class_weights": {"ant": -1}}, "class_weights of at least 0. Found: -1 of class 'ant'"),
         ({"class_weights": {"ant": float("nan")}}, "Found: nan of class 'ant'"),
         ({"class_weights": {"ant": "2"}}, "Found: '2' of class 'ant'"),
