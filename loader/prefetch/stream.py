@@ -148,7 +148,6 @@ class FetchStream:
             if sample is None:
                 return
             self._begin(sample)
-        window.full()
 
     def _begin(self, sample: Sample) -> None:
         sample.readers += 1  # before the task runs: the first answer must count all readers
@@ -210,7 +209,7 @@ class FetchStream:
                 sample.error = error
                 sample.is_skipped = context.on_missing == "skip" and isinstance(error, MissingImageError)
             else:
-                window.answered(sample.size, sent=sent, now=now())
+                window.answered(sample.size, sent=sent, now=now(), in_flight=len(self._tasks))
             self._arrived(sample, task)
             if len(self._tasks) < window.size:
                 self._fill()

@@ -3,13 +3,19 @@
 With too few the link is idle. More than it needs only wait in queues, and a burst of them can lose packets. So the
 window starts small and doubles every round trip until answers take twice the shortest round trip, because reads then
 wait in a queue. After that it is twice the product of the best recent rate and the shortest recent round trip, or as
-many as keep a nearby server busy. Now and then it is raised for a round, to see whether more has become possible. (The
-measures are those of BBR, Cardwell et al. 2016; a window paces reads well enough if TCP paces the bytes.)::
+many as keep a nearby server busy. Now and then it is raised for a round, to see whether more has become possible. Every
+30 seconds it is lowered for a round, because a queue of its own reads would otherwise be measured as a longer round
+trip, and the window would grow with it. (The measures are those of BBR, Cardwell et al. 2016; a window paces reads well
+enough if TCP paces the bytes.)::
 
                    answers wait in a queue                     each 8th round
     beginning ----------------------------------> steady ------------------------> probing
     one more for      or the server refuses       2 x rate      <----------------  3 x rate
     each answer       a read: half as many        x round trip     after a round   x round trip
+                                                    |    ^
+                                       each 30 s    v    |    after a round
+                                                   draining
+                                              half rate x round trip
 """
 
 import math
@@ -20,6 +26,7 @@ _FIRST = 16  # reads in flight, before anything is known
 _BUSY, _BUSY_SECONDS = 256, 0.25
 _GAIN = 2.0
 _PROBE_GAIN, _ROUNDS_A_PROBE = 3.0, 8
+_DRAIN_GAIN = 0.5  # fewer than are on their way at a time, so that no read waits in a queue
 _QUEUED = 2.0  # an answer that takes this many times the shortest round trip has waited in a queue
 _BEST_ROUNDS = 10  # the best rate of so many counts, so that a slow round does not make the window smaller
 _SECONDS_OF_LEAST = 30.0  # a shortest round trip is forgotten after two such spans, in case the route has become longer
@@ -67,13 +74,12 @@ class Window:
         known = sorted(self._times[: min(self.answers, _REMEMBERED)]) or [0.0]
         return [known[math.ceil(share * len(known)) - 1] for share in shares]
 
-    def full(self) -> None:
-        """Record that reads waited for the window, not for the consumer."""
-        self._was_full = True
-
-    def answered(self, size: int, *, sent: float, now: float) -> None:
-        """Record an answer of so many bytes to a read that was sent at this time."""
+    def answered(self, size: int, *, sent: float, now: float, in_flight: int) -> None:
+        """Record an answer of so many bytes to a read that was sent at this time, and how many reads were in flight up
+        to then, this one counted.
+        """
         taken = now - sent
+        self._was_full |= in_flight >= self.size  # else reads wait for the consumer, not for the window
         self._bytes += size
         self._times[self.answers & (_REMEMBERED - 1)] = taken
         self.answers += 1
@@ -100,14 +106,20 @@ class Window:
         rate = (self.answers - self._round_answers) / (now - self._round_began)
         was_full, self._was_full, self._was_refused = self._was_full, False, False
         self._round_began, self._round_answers = now, self.answers
-        if now - self._span_began > _SECONDS_OF_LEAST:
+        is_draining = now - self._span_began > _SECONDS_OF_LEAST
+        if is_draining:
             self._span_began = now
             self._shortest_before, self._shortest = self._shortest, float("inf")
         if not was_full and rate <= self.rate:
             return  # the consumer is slower, so this says nothing about the link
         self._rates.append(rate)
         self._rounds += 1
-        if not self._is_beginning:
+        if self._is_beginning:
+            return
+        needed = self.rate * (self.round_trip or 0.0)
+        if is_draining:
+            self.size = max(1, round(_DRAIN_GAIN * needed))
+        else:
             gain = _PROBE_GAIN if self._rounds % _ROUNDS_A_PROBE == 0 else _GAIN
-            wanted = round(gain * self.rate * (self.round_trip or 0.0))
-            self.size = min(max(wanted, self._least), self._most)
+            self.size = max(round(gain * needed), self._least)
+        self.size = min(self.size, self._most)
