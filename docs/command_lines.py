@@ -20,7 +20,7 @@ from training import loop_read, train
 _CLI = (
     *("demo", "doctor", "job", "registry", "lineage", "similar", "migrate", "up", "down", "status", "clean-data"),
     *("s3-up", "s3-down", "s3-status", "s3-clean-data", "s3-build"),
-    *("replay", "seen", "serve", "token", "list", "push", "pull", "restore", "run", "chromium"),
+    *("plan", "replay", "seen", "serve", "token", "list", "push", "pull", "restore", "run", "chromium"),
 )
 _SCRIPTS = (ingest, verify, split, shard, cache_rows, featurize, relabel, delete, train, loop_read)
 COMMANDS: dict[str, Callable[[], object]] = {

@@ -43,6 +43,7 @@ _GROUPS = {
     "trainings": {
         "replay": ("history_commands", "loader", "show which images the batches of a training had"),
         "seen": ("history_commands", "loader", "show at which steps a training has seen an image"),
+        "plan": ("planner.command", "loader", "say how fast a training will read, and what to change"),
     },
     "dataset service": {
         "serve": ("service.commands", "service", "serve datasets over REST"),

@@ -7,9 +7,9 @@ of 90 epochs are asked for the past, and those of random trainings are compared 
 stratified order is read from an embedded Cassandra in turn with one in the usual order, and an epoch is decoded with
 crops by key in turn with crops by DALI's random numbers. The pixels of random trainings with a resume are compared with
 those of undisturbed ones. Three sources are mixed in given shares, also by MosaicML streaming, LitData and torch, in
-separate environments. Then a small network learns digits of which some classes have 60 times as many images as
-others, in four orders, with 10 seeds each; the plot has the recall of each class. QUICK=1 counts and opens fewer
-images.
+separate environments. Rates that `imagestrata plan` predicts are compared with those that are read at four round trips.
+Then a small network learns digits of which some classes have 60 times as many images as others, in four orders, with 10
+seeds each; the plot has the recall of each class. QUICK=1 counts and opens fewer images.
 """
 
 import sys
@@ -28,6 +28,7 @@ from benchmarks.order.figures import FIGURES
 from benchmarks.order.histories import rows_of_agreement, rows_of_queries
 from benchmarks.order.mixtures import ROWS, row_of
 from benchmarks.order.orders import rows_of_exactness, rows_of_large
+from benchmarks.order.plans import rows_of_plans
 from benchmarks.order.study import Scores, draw, rows_of_study
 
 SEEDS = 10
@@ -37,7 +38,6 @@ _DISK_BYTES = 4_000_000_000
 def rows_of_rates(fixture: LoaderFixture) -> dict[int, Row]:
     """Alternating epochs in stratified and in the usual order."""
     sizes = fixture.sizes
-    fixture.write_all(BLOBS)
     once = partial(fixture.run, "harness.consumers:fetch", BLOBS)
     for _ in range(3):
         once(sizes.warm)
@@ -55,10 +55,12 @@ def measure(parts: Parts, folder: Path) -> Draw | None:
     parts.measure_whole([4, 6], partial(rows_of_large, folder, 1_000_000 if parts.is_quick else 100_000_000))
     parts.measure_whole([11, 12], partial(rows_of_queries, 1_000_000 if parts.is_quick else 100_000_000))
     parts.measure_whole([13], partial(rows_of_agreement, 50 if parts.is_quick else 1_000))
-    if parts.wants([5, 14]):
+    if parts.wants([5, 14, 20, 21]):
         with loader_fixture(folder, QUICK if parts.is_quick else FULL) as fixture:
+            fixture.write_all(BLOBS)
             parts.measure_whole([5], partial(rows_of_rates, fixture))
             parts.measure_whole([14], partial(rows_of_crops, fixture))
+            parts.measure_whole([20, 21], partial(rows_of_plans, fixture))
     for number in ROWS:  # separately: if one package cannot be installed, the others are still measured
         parts.measure([number], lambda numbers: row_of(numbers, folder / "mixtures"))
     parts.measure_whole([15], partial(rows_of_resumes, folder, 5 if parts.is_quick else 50))

@@ -3,6 +3,7 @@
 from benchmarks.harness.figures import Figure, Figures
 
 _MIXED = "three sources by share: largest deviation in a batch of 128"
+_PLANNED = "imagestrata plan: largest error of the rate at 0, 50, 150 and 300 ms"
 _LARGE = "100 million images"
 FIGURES = Figures(
     {
@@ -25,5 +26,7 @@ FIGURES = Figures(
         17: Figure(f"{_MIXED}, MosaicML streaming, stratified", "", None, "images"),
         18: Figure(f"{_MIXED}, LitData's CombinedStreamingDataset", "", None, "images"),
         19: Figure(f"{_MIXED}, torch's WeightedRandomSampler", "", None, "images"),
+        20: Figure(f"{_PLANNED}, usual budget", "<=", 10, "%"),
+        21: Figure(f"{_PLANNED}, 64 MB", "<=", 10, "%"),
     }
 )

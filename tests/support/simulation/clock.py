@@ -15,11 +15,10 @@ from weakref import WeakKeyDictionary
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
+from imagestrata.planner.simulation import VirtualLoop
 from loader.prefetch.runtime import Runtime
 
 Found = TypeVar("Found")
-
-_RESOLUTION = 1e-9  # seconds; a timer that is due within this time is due now
 
 
 class HangError(AssertionError):
@@ -102,14 +101,12 @@ class Clock:
             one.stop()
 
 
-class SimulatedLoop(asyncio.BaseEventLoop):
-    """An event loop without files and sockets, on a `Clock`."""
+class SimulatedLoop(VirtualLoop):
+    """A loop on a `Clock`, which others share."""
 
     def __init__(self, clock: Clock, thread: "SimulatedThread") -> None:
         super().__init__()
         self._clock, self._thread = clock, thread
-        self._clock_resolution = _RESOLUTION
-        self._selector = self  # asyncio's loop asks it for events, and so lets time pass
         self._parked = 0.0
 
     def time(self) -> float:
@@ -129,12 +126,6 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             self._thread.return_turn()
         clock.now = max(clock.now, self.following)
         return []
-
-    def _process_events(self, events: list[Any]) -> None:
-        pass
-
-    def _write_to_self(self) -> None:
-        pass
 
 
 class SimulatedThread:

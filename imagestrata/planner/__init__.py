@@ -1,0 +1,1 @@
+"""How fast a training will read, before it runs."""

@@ -1,0 +1,283 @@
+"""An epoch on virtual time: the loader's own window, budget and batches, over a modelled network and cluster.
+
+::
+
+    read --half a round trip--> cluster --> connection --> network --half a round trip--> client --> batch
+                                rate        bytes a        bytes a                        CPU        |
+                                            round trip     second                                    v
+                                                           GPU <--two decoded batches-- decoding threads
+
+Each image has the same size, and each read the same delay. TCP's slow start, lost packets and late answers are not
+modelled. Ranks are alike, so one is simulated, with its part of the cluster and the network.
+"""
+
+import asyncio
+import queue
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loader.cassandra.probe import BYTES_A_SECOND, connections_for
+from loader.errors import UnreachableError
+from loader.order.schedule import Step
+from loader.prefetch.batcher import InOrder
+from loader.prefetch.fetcher import Row
+from loader.prefetch.retry_policy import RetryPolicy
+from loader.prefetch.stats import Meter
+from loader.prefetch.stream import FetchContext, FetchStream
+from loader.prefetch.window import Window
+from schemas.errors import ImagestrataError
+
+_RESOLUTION = 1e-9  # seconds; a timer that is due within this time is due now
+_TIMEOUT = 60.0  # seconds that the loader gives an image by default
+_DECODED = 2  # batches that DALI keeps for the GPU
+_WARM_SECONDS, _WARM_ROUND_TRIPS = 5.0, 20  # before the steady part: reads in flight have grown, and memory is full
+_MOST_IMAGES, _LEAST_BATCHES = 60_000, 12  # to simulate, so that a plan takes seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What reads, and from where. Times are in seconds; infinity: no limit."""
+
+    round_trip: float
+    image_bytes: int
+    batch_size: int = 256  # of a rank
+    gpus: int = 1  # each has a rank
+    step: float = 0.0  # of a GPU, for a batch
+    decode: float = 0.0  # of a core, for an image
+    threads: int = 4  # that decode, of a rank
+    bandwidth: float = float("inf")  # of the network that all ranks share, in bytes a second
+    cluster: float = float("inf")  # images a second that the cluster can send to all ranks
+    client: float = 0.15e-3  # of the core that a rank reads with, for an image: measured, with acsylla
+    memory_budget: int = 256_000_000
+    connections: int | None = None  # of a rank to each node; None: as the loader chooses
+    nodes: int = 1
+    connection_bytes: float = 2e6  # of a connection, on their way: usual buffers
+    max_in_flight: int = 4096
+
+    @property
+    def opened(self) -> int:
+        """The connections of a rank."""
+        chosen = connections_for(self.round_trip, bytes_a_second=BYTES_A_SECOND)
+        return self.nodes * (chosen if self.connections is None else self.connections)
+
+    @property
+    def demand(self) -> float:
+        """The images a second that all GPUs take if they never wait."""
+        return self.gpus * self.batch_size / self.step if self.step else float("inf")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a plan leads to. Times are in seconds."""
+
+    rate: float  # images a second of all ranks, in the steady part
+    waiting: float  # the share of the steady part in which a GPU waits, from 0 to 1
+    first_batch: float  # when the first batch is there, after connecting
+    in_flight: int  # the most reads of a rank
+    held_bytes: int  # the most bytes of a rank that were read and not yet decoded
+
+
+def simulate(plan: Plan, *, progress: Callable[[int, int], None] = lambda done, total: None) -> Outcome:
+    """Simulate the first epoch of a training, long enough for a steady rate. Raises `ImagestrataError` if the loader
+    would give up.
+    """
+    loop = VirtualLoop()
+    rank = _Rank(plan, loop)
+    try:
+        return rank.train(progress)
+    except UnreachableError:
+        found = f"at {loop.now:.0f} s, one takes longer, so the loader raises UnreachableError"
+        raise ImagestrataError(
+            f"Wanted each image within {_TIMEOUT:.0f} s. Found: {found}. The network or the cluster is too slow for "
+            "images of this size."
+        ) from None
+    finally:
+        rank.close()
+        loop.close()
+
+
+class VirtualLoop(asyncio.BaseEventLoop):
+    """An event loop without files and sockets. If it has nothing to do, time moves to the next timer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0  # seconds
+        self._clock_resolution = _RESOLUTION
+        self._selector = self  # asyncio's loop asks it for events, and so lets time pass
+
+    def time(self) -> float:
+        """The virtual time."""
+        return self.now
+
+    def select(self, timeout: float | None) -> list[Any]:
+        """Let time pass up to the next timer."""
+        self.now += timeout or 0.0
+        return []
+
+    def run_to(self, time: float) -> None:
+        """Let time pass up to this time."""
+        self.run_until_complete(asyncio.sleep(max(0.0, time - self.now)))
+
+    def _process_events(self, events: list[Any]) -> None:
+        pass
+
+    def _write_to_self(self) -> None:
+        pass
+
+
+class _Thread:
+    """As `LoopThread`: the loop runs while the consumer waits."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self.loop = loop
+
+    def queue(self) -> "_Queue":
+        return _Queue(self.loop)
+
+
+class _Queue:
+    """As `queue.SimpleQueue`, for a consumer outside the loop."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._loop, self._items, self._filled = loop, deque[Any](), asyncio.Event()
+
+    def put(self, item: Any) -> None:
+        self._items.append(item)
+        self._filled.set()
+
+    def get_nowait(self) -> Any:
+        if not self._items:
+            raise queue.Empty
+        return self._items.popleft()
+
+    def get(self, timeout: float) -> Any:
+        self._filled.clear()
+        self._loop.run_until_complete(self._filled.wait())
+        return self.get_nowait()
+
+
+class _Connection:
+    """When bytes leave a connection that has so many on their way at most."""
+
+    def __init__(self, most: float) -> None:
+        self._most, self._left = most, most
+        self._known: deque[tuple[float, float]] = deque()  # when what was sent is known to have arrived, and its bytes
+        self._now = 0.0
+
+    def begin(self, now: float, size: float) -> float:
+        """When these bytes can begin to leave, after all before them."""
+        self._now = max(self._now, now)
+        while self._known and (self._known[0][0] <= self._now or self._left < min(size, self._most)):
+            at, freed = self._known.popleft()
+            self._now, self._left = max(self._now, at), self._left + freed
+        self._left -= size
+        return self._now
+
+    def sent(self, size: float, arrives: float) -> None:
+        """Record when what has left is known to have arrived."""
+        self._known.append((arrives, size))
+
+
+class _Network:
+    """A fetcher whose answers take the time that a plan says."""
+
+    most_in_flight = None
+
+    def __init__(self, plan: Plan, loop: VirtualLoop) -> None:
+        self._plan, self._loop = plan, loop
+        self._image = bytes(plan.image_bytes)
+        self._is_free = {"cluster": 0.0, "network": 0.0, "client": 0.0}  # from when on
+        self._seconds = {
+            "cluster": plan.gpus / plan.cluster,
+            "network": plan.gpus * plan.image_bytes / plan.bandwidth,
+            "client": plan.client,
+        }
+        self._links = [_Connection(plan.connection_bytes) for _ in range(plan.opened)]
+        self._turn = count()
+
+    async def read(self, one: bytes, position: int, /) -> Row:
+        """The image, when its answer has arrived."""
+        plan, half = self._plan, self._plan.round_trip / 2
+        ready = self._pass("cluster", self._loop.now + half)
+        link = self._links[next(self._turn) % len(self._links)]
+        sent = self._pass("network", link.begin(ready, plan.image_bytes))
+        link.sent(plan.image_bytes, sent + 2 * half)
+        await asyncio.sleep(self._pass("client", sent + half) - self._loop.now)
+        return self._image, 0, ()
+
+    def _pass(self, what: str, now: float) -> float:
+        """When an image has passed what takes one after another."""
+        self._is_free[what] = done = max(self._is_free[what], now) + self._seconds[what]
+        return done
+
+    def wanted(self, one: bytes, position: int, /) -> str:
+        """An image, as messages name it."""
+        return f"image {position}"
+
+
+class _Rank:
+    """A rank that reads, decodes and trains."""
+
+    def __init__(self, plan: Plan, loop: VirtualLoop) -> None:
+        self._plan, self._loop = plan, loop
+        self._meter = Meter(loop.time)
+        window = Window(most=plan.max_in_flight, now=0.0)
+        policy = RetryPolicy(timeout=_TIMEOUT, uniform=lambda low, high: (low + high) / 2)
+        network = cast(Any, _Network(plan, loop))
+        context = FetchContext(network, window, policy, self._meter, plan.memory_budget, "raise")
+        batches = InOrder(self._steps(), _no_ids, batch_size=plan.batch_size, is_padded=False)
+        self._stream = FetchStream(iter([batches]), cast(Any, _Thread(loop)), context)
+        self._reading = loop.create_task(self._stream.run())
+        self._got = [0.0]  # when each batch began on the GPU
+        self._waited = [0.0]  # how long the GPU has waited up to then
+
+    def _steps(self) -> Iterator[Step]:
+        size = self._plan.batch_size
+        for number in count():
+            yield Step.plain(number, np.arange(number * size, (number + 1) * size, dtype=np.int64))
+
+    def train(self, progress: Callable[[int, int], None]) -> Outcome:
+        """Take batches until the rate is steady."""
+        plan, loop, meter = self._plan, self._loop, self._meter
+        warm = max(_WARM_SECONDS, _WARM_ROUND_TRIPS * plan.round_trip)
+        most = max(_MOST_IMAGES // plan.batch_size, _LEAST_BATCHES)
+        decoding = plan.decode * plan.batch_size / plan.threads
+        decoded = first = held = flying = 0.0
+        for number in range(most):
+            ended = self._got[-1] + plan.step if number else 0.0  # of the GPU's batch before
+            # The decoder goes on when one of its batches has been taken.
+            loop.run_to(max(decoded, self._got[max(0, number + 1 - _DECODED)]))
+            held, flying = max(held, meter.held_bytes), max(flying, meter.in_flight)
+            self._stream.take()
+            decoded = loop.now + decoding
+            begun = max(decoded, ended)
+            first = first or begun
+            self._got.append(begun)
+            self._waited.append(self._waited[-1] + max(0.0, begun - ended))
+            if begun >= 3 * warm and number >= _LEAST_BATCHES:
+                break
+            progress(number, most)
+        begins = next(at for at, got in enumerate(self._got) if 3 * got >= self._got[-1])
+        seconds = self._got[-1] - self._got[begins]
+        return Outcome(
+            rate=plan.gpus * plan.batch_size * (len(self._got) - 1 - begins) / seconds,
+            waiting=(self._waited[-1] - self._waited[begins]) / seconds,
+            first_batch=first,
+            in_flight=int(flying),
+            held_bytes=int(held),
+        )
+
+    def close(self) -> None:
+        """End all reads."""
+        self._stream.close()
+        self._loop.run_until_complete(self._reading)
+
+
+def _no_ids(positions: NDArray[np.int64]) -> NDArray[np.uint8]:
+    return np.zeros((len(positions), 16), dtype=np.uint8)

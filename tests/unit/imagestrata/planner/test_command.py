@@ -1,0 +1,73 @@
+"""`imagestrata plan`: its numbers, its advice, and bad options."""
+
+import json
+
+import pytest
+
+from imagestrata.cli import main
+
+_USUAL = ["plan", "--rtt", "150ms", "--image", "110kB", "--gpus", "8", "--step", "180ms", "--decode", "2.5ms"]
+
+
+def test_a_plan_says_that_nothing_is_to_be_changed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*_USUAL, "--bandwidth", "20Gbit"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "given: a round trip of 150 ms, images of 110 kB"
+    assert lines[1].split() == ["images/s", "11,378", "of", "11,378", "that", "the", "GPUs", "take"]
+    assert lines[2].split() == ["GPUs", "wait", "never"]
+    assert lines[-1] == "Nothing to change: the GPUs do not wait."
+
+
+def test_advice_is_simulated_and_followed_by_a_plan_that_does_not_wait(capsys: pytest.CaptureFixture[str]) -> None:
+    few = ["--memory-budget", "32M", "--connections", "2", "--threads", "3", "--json"]
+    assert main([*_USUAL, *few]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["outcome"]["waiting"] > 0.5
+    assert min(found["limits"], key=found["limits"].get) == "connections"
+    changes = found["changes"]
+    assert set(changes) == {"memory_budget", "connections", "threads"}
+    assert found["changed"]["waiting"] < 0.01
+    again = [
+        *("--memory-budget", str(changes["memory_budget"]), "--connections", str(changes["connections"])),
+        *("--threads", str(changes["threads"])),
+    ]
+    assert main([*_USUAL, *again]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "Nothing to change: the GPUs do not wait."
+
+
+@pytest.mark.parametrize(("options", "word"), [
+    (["--bandwidth", "1Gbit"], "network: smaller images below 11 kB"),
+    (["--cluster", "5000"], "cluster: more nodes"),
+    (["--step", "20ms"], "reading: a rank reads with one core"),
+])  # fmt: skip
+def test_limits_that_no_option_changes_are_named(
+    options: list[str], word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*_USUAL, *options]) == 0
+    assert word in capsys.readouterr().out
+
+
+def test_without_a_step_the_plan_is_for_the_rate_that_comes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--rtt", "0.05s", "--image", "100000", "--bandwidth", "100MB/s"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split() == ["images/s", "1,000"]
+    assert "GPUs" not in "\n".join(lines[2:])
+    assert lines[-1] == "Nothing to change: no option of the loader limits it."
+
+
+@pytest.mark.parametrize(("options", "word"), [
+    ([], "--rtt and --image"),
+    (["--rtt", "150", "--image", "1k"], "a time with a unit"),
+    (["--rtt", "150ms"], "wanted --image"),
+    (["--rtt", "1s", "--image", "1k", "--bandwidth", "0Gbit"], "bits or bytes a second"),
+    (["--rtt", "1s", "--image", "1k", "--bandwidth", "fast"], "bits or bytes a second"),
+    (["--rtt", "1s", "--image", "1k", "--cluster", "nan"], "a number above 0"),
+    (["--rtt", "1s", "--image", "1k", "--gpus", "0"], "a whole number of at least 1"),
+    (["--measure", "127.0.0.1"], "Found: only --measure"),
+    (["--split", "splits/digits"], "Found: only --split"),
+])  # fmt: skip
+def test_bad_options_are_named(options: list[str], word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["plan", *options])
+    assert ended.value.code == 2
+    assert word in capsys.readouterr().err
