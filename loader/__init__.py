@@ -26,6 +26,9 @@
         folder = loader.open_folder("/data/imagenette/train")    # class folders instead of tables; the rest is the same
         source = loader.FolderSource(folder, batch_size=256, seed=0)
 
+        stores = [loader.Cluster(hosts=["127.0.0.1"]), loader.open_shards("s3://bucket/imagenette")]   # of one split
+        source = loader.FailoverSource(split, stores=stores, batch_size=256)    # from the first that answers
+
         mixture = loader.mix_splits({"photos": split, "scans": folder})         # several as one, in exact shares
         source = loader.MixedSource(mixture, shares={"photos": 3, "scans": 1}, batch_size=256)
 
@@ -96,7 +99,7 @@ from loader.order.state import merge_states
 from loader.prefetch.stats import Stats
 from loader.shards.shard_set import Shards, open_shards
 from loader.source import Source
-from loader.sources import CassandraSource, FolderSource, MixedSource, ShardSource
+from loader.sources import CassandraSource, FailoverSource, FolderSource, MixedSource, ShardSource
 from loader.splits import Split, open_rows, open_split
 from loader.splits import Views as _Views
 
@@ -121,6 +124,7 @@ __all__ = [
     "DeletedImageError",
     "DeliveryError",
     "Draws",
+    "FailoverSource",
     "Folder",
     "FolderSource",
     "GenericIterator",

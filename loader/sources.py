@@ -17,6 +17,7 @@ from loader.cassandra.cluster import Cluster, ClusterOptions, cluster_of
 from loader.errors import OptionError, SplitError
 from loader.folder.files import FileFetcher
 from loader.folder.folders import Folder
+from loader.mixed.failover import Store, failover_of
 from loader.mixed.fetchers import fetchers_of
 from loader.mixed.mixture import Mixture, checksums_of, weights_of
 from loader.options import check_bools, check_choice, check_int, check_names, check_share
@@ -214,6 +215,89 @@ class FolderSource(Source):
             class_weights=class_weights, buckets=buckets,
         )  # fmt: skip
         super().__init__(folder, parts, options, has_detected_ranks=rank is None, remake=remake)
+
+
+class FailoverSource(Source):
+    """Batches of a split on one rank whose images are in several stores: each read goes to the first that answers.
+
+    `Source` explains order, ranks, policies and failures. The batches, states and pixels are those of
+    `CassandraSource` with the same split, whichever store is read, also if that changes within an epoch. Every image
+    is compared with its checksum in the split. A store that does not answer is tried again after 30 seconds. What
+    folders and shards lack, or have with other bytes, is read from the next store; the log says so once. A table
+    decides: what was deleted from it, has expired or was replaced is not looked for in copies, unless the table does
+    not answer, or comes after them.
+
+    Shards are read image by image, in the order of the split, with a request for each. `ShardSource` needs far fewer
+    requests, in an order of its own.
+
+    Args:
+        split: What `open_split` returned, with a checksum of each image.
+        stores: Where the images are, the preferred store first: a `Cluster` with the tables of the split, class
+            folders (`open_folder` with the ``dataset`` and ``or_split`` of the ingest), or shards of the split
+            (``shard.py --split``). One is enough.
+        batch_size: Samples of a batch on this rank.
+        rank: The number of this rank, from 0. Give both ``rank`` and ``world_size``, or neither.
+        world_size: The number of ranks.
+        seed: The seed of the order.
+        shuffle: Whether each epoch has a new order; otherwise all have the order of the split.
+        sampling: "shuffled"; "stratified" for the same share of each class in all global batches; or "balanced" for
+            as many places of each class in an epoch, and in each global batch, as of any other.
+        class_weights: The places of classes, by class number or name, in proportion; a class that is not named has
+            weight 1, and 0 leaves a class out. With ``sampling="balanced"``, which is then the default.
+        buckets: A number for each image, whole numbers ``(n,)`` by position; see `CassandraSource`.
+        last_batch_policy: How an epoch ends: "PARTIAL", "FILL" or "DROP".
+        in_order: Whether batches keep the order, or take samples as they arrive.
+        on_missing: "raise", or "skip" to leave out images that are missing.
+        max_missing: With "skip", the share of an epoch that may be missing, from 0 to 1. Deleted images do not count.
+        memory_budget: Bytes that may be read ahead and in flight.
+        timeout: Seconds after which the read of an image fails.
+        max_in_flight: An upper limit for the number of reads in flight, which follows from measurements.
+
+    Raises:
+        OptionError: An option is out of its range.
+        SplitError: The split has images without checksums, or a store does not have its images. Reading raises what
+            `CassandraSource`, `FolderSource` and `ShardSource` raise, and `UnreachableError` if no store answers.
+    """
+
+    def __init__(
+        self,
+        split: Split,
+        *,
+        stores: Sequence[Store],
+        batch_size: int,
+        rank: int | None = None,
+        world_size: int | None = None,
+        seed: int = 0,
+        shuffle: bool = True,
+        sampling: SamplingName = "shuffled",
+        class_weights: ClassWeights | None = None,
+        buckets: NDArray[np.integer[Any]] | None = None,
+        last_batch_policy: LastBatchPolicy = "PARTIAL",
+        in_order: bool = True,
+        on_missing: OnMissing = "raise",
+        max_missing: float = 0.01,
+        memory_budget: int = 256_000_000,
+        timeout: float = 60.0,
+        max_in_flight: int = 4096,
+    ) -> None:
+        options = Options.checked(
+            batch_size=batch_size, rank=rank, world_size=world_size, seed=seed, shuffle=shuffle,
+            last_batch_policy=last_batch_policy, memory_budget=memory_budget, timeout=timeout,
+            max_in_flight=max_in_flight,
+        )  # fmt: skip
+        make_fetcher = failover_of(split, stores)
+        # The caller may change them later.
+        stores, class_weights, buckets = copy(stores), copy(class_weights), copy(buckets)
+        parts = parts_by_id(
+            split, make_fetcher, options, in_order=in_order, on_missing=on_missing, max_missing=max_missing,
+            checksums=split.checksums_fingerprint,
+            strata=strata_of(split, options, sampling, class_weights, buckets),
+        )  # fmt: skip
+        remake = partial(
+            type(self), split, stores=stores, in_order=in_order, on_missing=on_missing, max_missing=max_missing,
+            sampling=sampling, class_weights=class_weights, buckets=buckets,
+        )  # fmt: skip
+        super().__init__(split, parts, options, has_detected_ranks=rank is None, remake=remake)
 
 
 class ShardSource(Source):

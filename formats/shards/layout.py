@@ -16,7 +16,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from formats.errors import ShardError
+from formats.errors import DamagedError, ShardError
 from formats.tar_headers import BLOCK, number, whole_blocks
 from schemas.shards import PIECE_BYTES, Piece, Shard
 
@@ -186,6 +186,32 @@ def contents_of(data: memoryview) -> Contents:
     if place > len(data):
         raise ValueError(f"a file of {found.stops[-1] - found.starts[-1]:,} bytes that extends past the end")
     found.firsts.append(len(found.extensions))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedFile:
+    """A file of a sample, and where its bytes are in the shard."""
+
+    key: str
+    extension: str
+    start: int
+    size: int
+
+
+def indexed_files(text: str, *, place: str) -> list[list[IndexedFile]]:
+    """The files of each sample, from the text of an index file. Raises `DamagedError` for other text."""
+    found = []
+    try:
+        for line in text.splitlines()[1:]:
+            words = line.split()
+            files = zip(*(words[first::4] for first in range(4)), strict=True)
+            found.append([
+                IndexedFile(name.partition(".")[0], extension, int(start), int(size))
+                for extension, start, size, name in files
+            ])  # fmt: skip
+    except ValueError as error:
+        raise DamagedError(f"Wanted an index of a shard. Found: {error!r} in {place}") from None
     return found
 
 

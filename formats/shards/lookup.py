@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import IO
 
 from formats.errors import DamagedError
-from formats.shards.layout import index_name
+from formats.shards.layout import index_name, indexed_files
 from formats.shards.sample_metadata import id_in
 from formats.stores.storage import Storage
 from schemas.shards import Shard, ShardManifest
@@ -49,16 +49,9 @@ def _shard_at(manifest: ShardManifest, position: int) -> Iterator[tuple[Shard, i
 
 def _metadata_of(storage: Storage, shard: Shard) -> list[tuple[str, int, int]]:
     """The key of each sample, and where its metadata is: start and size."""
-    name, found = index_name(shard.name), []
-    try:
-        for line in storage.read_text(name).splitlines()[1:]:
-            words = line.split()
-            for place in range(0, len(words), 4):
-                if words[place] == "json":
-                    found.append((words[place + 3].partition(".")[0], int(words[place + 1]), int(words[place + 2])))
-    except (IndexError, ValueError) as error:
-        raise DamagedError(f"Wanted the index of {shard.name}. Found: {error!r} in {name}") from None
-    return found
+    name = index_name(shard.name)
+    files = [one for sample in indexed_files(storage.read_text(name), place=name) for one in sample]
+    return [(one.key, one.start, one.size) for one in files if one.extension == "json"]
 
 
 def _id(file: IO[bytes], start: int, size: int, shard: Shard) -> bytes:

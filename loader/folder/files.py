@@ -5,6 +5,9 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID
 
+import numpy as np
+from numpy.typing import NDArray
+
 from loader.errors import AccessError, MissingImageError, UnreachableError
 from loader.folder.folders import Folder
 from loader.prefetch.fetcher import Row
@@ -18,9 +21,10 @@ class FileFetcher:
     connections = 0
     most_in_flight = 4 * _THREADS
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: Folder, places: NDArray[np.int64] | None = None) -> None:
+        """``places``: the places of files in the folder, int64 ``(n,)`` by position; None if they are positions."""
         self._root = os.fsencode(folder.address)
-        self._paths = folder.paths
+        self._paths, self._places = folder.paths, places
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="loader-files")
 
     async def connect(self) -> None:
@@ -50,7 +54,7 @@ class FileFetcher:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _path(self, position: int) -> bytes:
-        return os.path.join(self._root, self._paths[position])
+        return os.path.join(self._root, self._paths[position if self._places is None else self._places[position]])
 
 
 def _read(path: bytes) -> bytes:

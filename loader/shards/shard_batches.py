@@ -15,7 +15,7 @@ from loader.shards.shard_stream import ShardSample
 
 log = logging.getLogger(__name__)
 
-_LABELS = ("cls", "json")
+NOT_COMPANIONS = ("cls", "json")  # the files of a sample that are no masks and no arrays
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class ShardBatches:
         for one in samples:
             if len(one.members) <= own:
                 continue
-            for name in [name for name in one.members if name not in _LABELS][own:]:
+            for name in [name for name in one.members if name not in NOT_COMPANIONS][own:]:
                 if not self.not_taken[name]:
                     log.warning(
                         "%s of %s has a file .%s, which batches leave out. RemoteDataset gives all files; not_taken "
@@ -77,7 +77,7 @@ def _label(sample: ShardSample) -> int:
 
 def _companion(sample: ShardSample) -> bytes:
     for name, data in list(sample.members.items())[1:]:
-        if name not in _LABELS:
+        if name not in NOT_COMPANIONS:
             return data
     raise ShardError(f"Wanted a mask or an array for {sample.key} of {sample.shard}. Found: none")
 

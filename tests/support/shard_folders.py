@@ -46,8 +46,12 @@ def filler(folder: Path, sizes: Sequence[int], *, together: int) -> Shards:
     return shards_of(folder, samples, together=together)
 
 
-def shards_of(folder: Path, samples: Sequence[Mapping[str, bytes]], *, together: int = 100) -> Shards:
-    """Shards of ``together`` samples each, in one piece, with these files by extension."""
+def shards_of(
+    folder: Path, samples: Sequence[Mapping[str, bytes]], *, together: int = 100, label_type: str = "none", of: str = ""
+) -> Shards:
+    """Shards of ``together`` samples each, in one piece, with these files by extension; ``of`` is the fingerprint of
+    their split.
+    """
     storage, shards = Storage(folder), []
     for number, start in enumerate(range(0, len(samples), together)):
         name = shard_name("filler00", number, 1)
@@ -57,8 +61,8 @@ def shards_of(folder: Path, samples: Sequence[Mapping[str, bytes]], *, together:
                 writer.add(f"{place:09}", samples[place])
             shards.append(writer.end(name))
         storage.write_bytes(index_name(name), writer.index.encode())
-    about: dict[str, Any] = {"class_names": {}, "counts": {}, "seed": 0, "source": "", "source_fingerprint": ""}
-    publish(storage, manifest_of(shards, label_type="none", options={}, **about), tag="filler00", before=None)
+    about: dict[str, Any] = {"class_names": {}, "counts": {}, "seed": 0, "source": "", "source_fingerprint": of}
+    publish(storage, manifest_of(shards, label_type=label_type, options={}, **about), tag="filler00", before=None)
     return open_shards(str(folder))
 
 

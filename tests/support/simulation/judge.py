@@ -269,7 +269,8 @@ class Play:
         if isinstance(error, self._fatal):
             is_due = bool(fatal) or has_none
         else:
-            is_due = error is None or (isinstance(error, UnreachableError) and life.may_fail)
+            may_fail = life.may_fail and not scenario.has_copy
+            is_due = error is None or (isinstance(error, UnreachableError) and may_fail)
         if not is_due:
             raise BrokenError(f"fails with {type(error).__name__}: {error}") from error
 

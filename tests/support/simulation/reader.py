@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from uuid import UUID, uuid5
 
@@ -15,13 +16,15 @@ from formats.splits.opened import OpenSplit, SplitRows, held_split
 from loader import Batch, LoaderError, Split
 from loader.cassandra.clients import TableReader, target_of
 from loader.cassandra.cluster import Cluster
+from loader.mixed.failover import FailoverFetcher, Made
 from loader.order.delivery import Position
+from loader.prefetch.fetcher import Fetcher
 from loader.source import Options, Source
 from loader.sources import parts_by_id, strata_of
 from schemas.manifest import SplitPart
 from tests.support.simulation.clock import Clock
-from tests.support.simulation.cluster import Ledger, SimulatedClient, Store
-from tests.support.simulation.scenarios import ROWS, Life, Scenario
+from tests.support.simulation.cluster import Ledger, SimulatedClient, Store, Weather
+from tests.support.simulation.scenarios import CALM, ROWS, Life, Scenario
 
 SEED = 3
 FINGERPRINT = "5" * 64
@@ -133,11 +136,17 @@ class Reader:
     def _source(self, found: Stored, options: Options) -> Source:
         scenario, life, split, clock, ledger = self.scenario, self.life, found.split, self.clock, self.ledger
 
-        def fetcher() -> TableReader:
+        def table(weather: Weather) -> TableReader:
             target = target_of(split, _CLUSTER)
             # A quorum finds what one replica lacks.
-            client = SimulatedClient(clock, found.store, life.weather, ledger=ledger, level=target.consistency)
+            client = SimulatedClient(clock, found.store, weather, ledger=ledger, level=target.consistency)
             return TableReader(target, checksums=split.checksums, client=client)
+
+        def fetcher() -> Fetcher:
+            if not scenario.has_copy:
+                return table(life.weather)
+            weathers = (life.weather, CALM)
+            return FailoverFetcher([Made("a cluster", partial(table, one), is_table=True) for one in weathers])
 
         parts = parts_by_id(
             split, fetcher, options, in_order=scenario.in_order, on_missing="skip" if scenario.skips else "raise",

@@ -65,6 +65,7 @@ class Scenario:
     deleted: frozenset[int] = frozenset()
     replaced: frozenset[int] = frozenset()  # a later run has kept their bytes
     has_checksums: bool = False
+    has_copy: bool = False  # a second cluster, which always answers
     has_labels: bool = True  # in the split; else they are read with the images
     sizes: tuple[int, int] = (8, 8)  # of images, in bytes
     lives: tuple[Life, ...] = (Life(),)
@@ -118,6 +119,7 @@ def scenario(number: int) -> Scenario:
         has_labels=numbers.random() < 0.7,
         sizes=(low, low * numbers.choice((1, 1, 4))),
         lives=tuple(life_of(numbers, in_order=in_order) for _ in range(numbers.choice((1, 2, 2, 3)))),
+        has_copy=numbers.random() < 0.2,
     )
 
 

@@ -57,6 +57,7 @@ class ShardScenario:
     lives: tuple[Life, ...] = (Life(),)
 
     in_order, skips = True, False
+    has_copy = False  # of another store
     sizing = ("pieces", "damaged", "ending", "gone")  # what `smaller` changes
 
     __repr__ = brief
