@@ -178,12 +178,18 @@ class Control:
     def _agree(self) -> None:
         """Wait until all nodes that are up have the same schema. Raises `UnreachableError`."""
         attempts = _AGREEMENT_RETRIES.begin()
-        while not self._driver.control_connection.wait_for_schema_agreement(wait_time=1.0):
+        while not self._agrees():
             if not attempts.again():
                 raise UnreachableError(
                     f"Wanted all nodes of Cassandra at {self.cluster} to agree on their tables. Found: they have "
                     f"different schemas after {attempts.seconds:.0f} s. See `nodetool describecluster`, and run again."
                 )
+
+    def _agrees(self) -> bool:
+        try:
+            return bool(self._driver.control_connection.wait_for_schema_agreement(wait_time=1.0))
+        except _OUTAGES:  # the node that is asked went away; the driver connects to another one
+            return False
 
     def apply(self, statements: Sequence[tuple[str, Sequence[Any]]]) -> bool:
         """Run statements of one partition as one transaction across all datacenters, and return whether it was applied;
@@ -218,12 +224,22 @@ class Control:
         return self.execute(query, (table.keyspace, table.table))
 
     def execute_all(self, query: str, values: Sequence[Sequence[Any]]) -> Iterator[list[Any]]:
-        """Run a query once for each tuple of values, several at a time, and yield the rows of each in this order."""
+        """Run a query once for each tuple of values, several at a time, and yield the rows of each in this order. Each
+        is repeated as by `execute`, which says what is raised.
+        """
         with self._translated():
             prepared = self._prepare(query)
             for start in range(0, len(values), _TOGETHER):
-                for answer in [self._session.execute_async(prepared.bind(one)) for one in values[start:][:_TOGETHER]]:
-                    yield list(answer.result())
+                bound = list(map(prepared.bind, values[start:][:_TOGETHER]))
+                for one, answer in [(one, self._session.execute_async(one)) for one in bound]:
+                    yield list(self._result(one, answer))
+
+    def _result(self, bound: Any, answer: Any) -> Any:
+        """The result of a query that was sent; it is sent again if nodes fail."""
+        try:
+            return answer.result()
+        except _OUTAGES:
+            return _answered(lambda: self._session.execute(bound))
 
     def _prepare(self, query: str) -> Any:
         if query not in self._prepared:

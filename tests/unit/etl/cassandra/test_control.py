@@ -1,10 +1,12 @@
 """Failing connections to Cassandra."""
 
+from functools import partial
 from types import SimpleNamespace
 
 import cassandra
 import pytest
 from cassandra.cluster import NoHostAvailable
+from cassandra.connection import ConnectionShutdown
 
 from etl.cassandra import control as control_module
 from etl.cassandra.cluster import Cluster
@@ -29,10 +31,16 @@ class _Session:
     def prepare(self, query: str) -> SimpleNamespace:
         return SimpleNamespace(bind=lambda values: query)
 
-    def execute(self, bound: object) -> list[str]:
+    def execute(self, bound: object, host: object = None) -> list[str]:
         if self._failures:
             raise self._failures.pop(0)
         return ["a row"]
+
+    def execute_async(self, bound: object) -> SimpleNamespace:
+        return SimpleNamespace(result=partial(self.execute, bound))
+
+    def get_pool_state(self) -> dict[object, object]:
+        return {}
 
 
 def test_a_query_is_repeated_while_nodes_fail_and_not_if_it_is_refused() -> None:
@@ -47,6 +55,37 @@ def test_a_query_is_repeated_while_nodes_fail_and_not_if_it_is_refused() -> None
     control._session = _Session(cassandra.InvalidRequest("no viable alternative"))
     with pytest.raises(TableError, match="no viable alternative"):
         control.execute("SELECT 2")
+
+
+def test_queries_that_are_sent_together_are_repeated_while_nodes_fail() -> None:
+    control = Control(Cluster(("127.0.0.1",), 9))
+    control._session = _Session(ConnectionShutdown("closed"), cassandra.Unavailable("one of two"))
+    assert list(control.execute_all("SELECT", [(1,), (2,)])) == [["a row"], ["a row"]]
+    control._session = _Session(cassandra.InvalidRequest("no viable alternative"))
+    with pytest.raises(TableError, match="no viable alternative"):
+        list(control.execute_all("SELECT 2", [(1,)]))
+
+
+def test_a_node_that_goes_away_while_a_table_is_created_does_not_end_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    control = Control(Cluster(("127.0.0.1",), 9))
+    control._session = _Session()
+    answers: list[object] = [ConnectionShutdown("closed"), False, True]
+
+    def agreement(wait_time: float) -> object:
+        if isinstance(answer := answers.pop(0), Exception):
+            raise answer
+        return answer
+
+    control._driver = SimpleNamespace(
+        control_connection=SimpleNamespace(wait_for_schema_agreement=agreement),
+        metadata=SimpleNamespace(all_hosts=list),
+    )
+    control.define("CREATE TABLE t (a int PRIMARY KEY)")
+    assert not answers
+    monkeypatch.setattr(control_module, "_AGREEMENT_RETRIES", Retries(seconds=0.0))
+    answers = [False]
+    with pytest.raises(UnreachableError, match="to agree on their tables"):
+        control.define("CREATE TABLE t (a int PRIMARY KEY)")
 
 
 def test_a_query_is_repeated_for_longer_while_nodes_have_different_schemas(monkeypatch: pytest.MonkeyPatch) -> None:
