@@ -94,8 +94,9 @@ test-pythons:  ## run the unit tests with each other Python on PATH or in pyenv,
 		echo "== $$v: $${found:-none found, skipped}"; [ -z "$$found" ] || \
 		$(MAKE) --no-print-directory test-unit PYTHON="$$found" VENV="build/$$v/.venv" LESS='$(SAME)' || exit 1; done
 
-# What no Python changes: texts and the form of the code, and whether tests find faults that are planted.
-SAME = --ignore tests/unit/docs --ignore tests/unit/deploy --ignore-glob "*/tests/unit/test_*.py" -k "not planted"
+# What no Python changes: texts and the form of the code, whether tests find faults that are planted, and most examples of
+# property tests.
+SAME = --hypothesis-profile few --ignore tests/unit/docs --ignore tests/unit/deploy --ignore-glob "*/tests/unit/test_*.py" -k "not planted"
 
 # Spark 3.5 supports no later Python.
 test-spark3: WANTED = Python 3.11

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 # The duration of an example depends on the load of the machine.
 settings.register_profile("untimed", settings.default, deadline=None)
+settings.register_profile("few", settings.get_profile("untimed"), max_examples=10)
 settings.load_profile("untimed")
 
 # Failed examples are stored in the project, whichever folder the tests run from.

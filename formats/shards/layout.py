@@ -199,8 +199,8 @@ class IndexedFile:
     size: int
 
 
-def indexed_files(text: str, *, place: str) -> list[list[IndexedFile]]:
-    """The files of each sample, from the text of an index file. Raises `DamagedError` for other text."""
+def indexed_files(text: str, *, shard: str) -> list[list[IndexedFile]]:
+    """The files of each sample, from the text of a shard's index file. Raises `DamagedError` for other text."""
     found = []
     try:
         for line in text.splitlines()[1:]:
@@ -211,7 +211,7 @@ def indexed_files(text: str, *, place: str) -> list[list[IndexedFile]]:
                 for extension, start, size, name in files
             ])  # fmt: skip
     except ValueError as error:
-        raise DamagedError(f"Wanted an index of a shard. Found: {error!r} in {place}") from None
+        raise DamagedError(f"Wanted the index of {shard}. Found: {error!r} in {index_name(shard)}") from None
     return found
 
 

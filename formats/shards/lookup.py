@@ -49,8 +49,8 @@ def _shard_at(manifest: ShardManifest, position: int) -> Iterator[tuple[Shard, i
 
 def _metadata_of(storage: Storage, shard: Shard) -> list[tuple[str, int, int]]:
     """The key of each sample, and where its metadata is: start and size."""
-    name = index_name(shard.name)
-    files = [one for sample in indexed_files(storage.read_text(name), place=name) for one in sample]
+    text = storage.read_text(index_name(shard.name))
+    files = [one for sample in indexed_files(text, shard=shard.name) for one in sample]
     return [(one.key, one.start, one.size) for one in files if one.extension == "json"]
 
 

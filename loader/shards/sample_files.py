@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 import numpy as np
@@ -10,12 +11,15 @@ import numpy as np
 from formats import FormatsError, StorageError
 from formats.retries import Retries
 from formats.shards.layout import IndexedFile, index_name, indexed_files
-from formats.stores.ranges import RangeReader
 from loader.errors import MissingImageError, ShardError
 from loader.prefetch.fetcher import Row
 from loader.s3.client import told
 from loader.shards.shard_batches import NOT_COMPANIONS
 from loader.shards.shard_set import Shards
+
+if TYPE_CHECKING:
+    from formats.stores.ranges import RangeReader
+    from formats.stores.storage import Storage
 
 _THREADS = 32
 
@@ -34,15 +38,17 @@ class SampleFetcher:
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="loader-samples")
         self._indexes: dict[int, list[list[IndexedFile]]] = {}
         self._locks = [threading.Lock() for _ in shards.contents.shards]  # else many threads read the same index
-        self._reader: RangeReader | None = None
+        self._opened: tuple[Storage, RangeReader] | None = None
 
     @property
     def connections(self) -> int:
-        return 0 if self._reader is None else _THREADS
+        return 0 if self._opened is None else _THREADS
 
     async def connect(self) -> None:
+        from formats.stores.ranges import RangeReader  # it imports fsspec
+
         storage = await asyncio.get_running_loop().run_in_executor(self._pool, self._shards.storage)
-        self._storage, self._reader = storage, RangeReader(storage, Retries())
+        self._opened = storage, RangeReader(storage, Retries())
 
     async def read(self, one: bytes, position: int, /) -> Row:
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._read, one, position)
@@ -70,11 +76,16 @@ class SampleFetcher:
         except (FormatsError, IndexError) as error:
             raise ShardError(f"Wanted {self.wanted(one, position)}. Found: {error}. Write the shards again.") from None
 
+    @property
+    def _open(self) -> "tuple[Storage, RangeReader]":
+        assert self._opened is not None
+        return self._opened
+
     def _index(self, number: int, name: str) -> list[list[IndexedFile]]:
         with self._locks[number]:
             if number not in self._indexes:
-                text = self._storage.read_text(index_name(name))
-                self._indexes[number] = indexed_files(text, place=index_name(name))
+                text = self._open[0].read_text(index_name(name))
+                self._indexes[number] = indexed_files(text, shard=name)
             return self._indexes[number]
 
     def _companion(self, name: str, files: list[IndexedFile]) -> bytes | None:
@@ -86,8 +97,7 @@ class SampleFetcher:
         return self._bytes(name, found)
 
     def _bytes(self, name: str, file: IndexedFile) -> bytes:
-        assert self._reader is not None
         data = bytearray(file.size)
-        if self._reader.read_into(name, file.start, memoryview(data)) != file.size:
+        if self._open[1].read_into(name, file.start, memoryview(data)) != file.size:
             raise ShardError(f"Wanted {file.size:,} bytes at {file.start:,} of {name}. Found: fewer. Write it again.")
         return bytes(data)
