@@ -13,7 +13,7 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import NDArray
 
-from loader.adapters.pictures import decoded_picture, is_read_by_dali
+from loader.adapters.pictures import decoded_picture, size_in_dali
 from loader.adapters.undecodable import decode_error
 from loader.batch import Batch
 from loader.errors import DecodeError, OptionError, TableError, require
@@ -102,7 +102,8 @@ class EpochReader:
         fn, types = dali("fn"), dali("types")
         source = self._source
         labels = [] if source.label_type == "none" else [types.INT32 if source.label_type == "int" else types.UINT8]
-        numbers = drawn(self._numbers, Draws(seed=0, epoch=0, places=np.zeros(1, dtype=np.int64)))
+        one, size = np.zeros(1, dtype=np.int64), np.ones((1, 2), dtype=np.int64)
+        numbers = drawn(self._numbers, Draws(seed=0, epoch=0, places=one, sizes=size))
         self.names = tuple(numbers)
         others = [
             getattr(types, _DALI_TYPES[column.dtype.name]) for column in [*source.features.values(), *numbers.values()]
@@ -127,14 +128,15 @@ class EpochReader:
             self.pending.append(batch)
         columns = [_column(batch, name) for name in self._source.metadata]
         files = []
-        for place, file in enumerate(self._files(batch)):
+        found, sizes = self._files(batch)
+        for place, file in enumerate(found):
             if isinstance(file, Exception):
                 raise decode_error(self._source.split, batch, place, file) from file
             files.append(_bytes(file))
         outputs = files, *_labels(batch), *columns, *_features(batch)
         if self._numbers is None:
             return outputs
-        draws = Draws(seed=self._source.seed, epoch=epoch, places=batch.places, positions=batch.positions)
+        draws = Draws(seed=self._source.seed, epoch=epoch, places=batch.places, positions=batch.positions, sizes=sizes)
         return *outputs, *drawn(self._numbers, draws).values()
 
     def given(self) -> Batch:
@@ -152,7 +154,8 @@ class EpochReader:
         which are not given to DALI again.
         """
         errors: dict[int, Exception] = {}
-        for place, (image, file) in enumerate(zip(batch.images, self._files(batch), strict=True)):
+        files, _ = self._files(batch)
+        for place, (image, file) in enumerate(zip(batch.images, files, strict=True)):
             if asks_dali and file is image and not _is_decodable(image):
                 self.failed[hash(image)] = None
                 file = _pnm(image)
@@ -163,8 +166,8 @@ class EpochReader:
                 errors[place] = file
         return errors
 
-    def _files(self, batch: Batch) -> list[bytes | Exception]:
-        """The files that DALI gets for a batch, or why there is none."""
+    def _files(self, batch: Batch) -> tuple[list[bytes | Exception], NDArray[np.int64]]:
+        """`files_for_dali` of a batch."""
         return files_for_dali(batch.images, threads=self._threads, failed=self.failed)
 
     def close(self) -> None:
@@ -200,15 +203,14 @@ def _native(values: Any) -> NDArray[Any]:
 
 def files_for_dali(
     images: Sequence[bytes], *, threads: int = 4, failed: Mapping[int, Exception | None] | None = None
-) -> list[bytes | Exception]:
-    """The files that DALI gets for images, or why there is none. Those that it does not decode, or has ``failed`` to
-    decode, are decoded here.
+) -> tuple[list[bytes | Exception], NDArray[np.int64]]:
+    """The files that DALI gets for images, or why there is none, and the heights and widths of their pictures. Those
+    that it does not decode, or has ``failed`` to decode, are decoded here.
     """
     files: list[bytes | Exception] = list(images)
+    sizes = [size_in_dali(image) for image in images]
     failed = failed or {}
-    others = [
-        place for place, image in enumerate(images) if not is_read_by_dali(image) or (failed and hash(image) in failed)
-    ]
+    others = [place for place, size in enumerate(sizes) if size is None or (failed and hash(images[place]) in failed)]
 
     def pixels(place: int) -> bytes | Exception:
         return (failed.get(hash(images[place])) if failed else None) or _pnm(images[place])
@@ -216,24 +218,33 @@ def files_for_dali(
     if others:
         with ThreadPoolExecutor(min(threads, len(others))) as pool:
             for place, file in zip(others, pool.map(pixels, others), strict=True):
-                files[place] = file
-    return files
+                files[place], sizes[place] = file, _size(file)
+    return files, np.array(sizes, dtype=np.int64).reshape(-1, 2)
 
 
-def decodable_files(images: Sequence[bytes]) -> list[NDArray[np.uint8] | None]:
-    """The files that DALI is sure to decode for images; None for an image that cannot be decoded."""
+def decodable_files(images: Sequence[bytes]) -> tuple[list[NDArray[np.uint8] | None], NDArray[np.int64]]:
+    """The files that DALI is sure to decode for images, and the heights and widths of their pictures; None for an image
+    that cannot be decoded.
+    """
     found = []
-    for image, file in zip(images, files_for_dali(images), strict=True):
+    files, sizes = files_for_dali(images)
+    for place, (image, file) in enumerate(zip(images, files, strict=True)):
         if file is image and not _is_decodable(image):
             file = _pnm(image)
+            sizes[place] = _size(file)
         found.append(_bytes(file) if isinstance(file, bytes) and (file is image or _is_decodable(file)) else None)
-    return found
+    return found, sizes
 
 
 def _pnm(image: bytes) -> bytes | Exception:
     """An image's pixels as PNM, or why there are none."""
     picture = decoded_picture(image)
     return picture if isinstance(picture, Exception) else as_pnm(np.asarray(picture))
+
+
+def _size(file: bytes | Exception) -> tuple[int, int]:
+    """The height and width of a file of `_pnm`; of no picture, one pixel."""
+    return (size_in_dali(file) if isinstance(file, bytes) else None) or (1, 1)
 
 
 def as_pnm(pixels: NDArray[np.uint8]) -> bytes:

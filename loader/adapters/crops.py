@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loader.dali import dali
 from loader.errors import OptionError
 from loader.options import check_numbers
 from loader.order.draws import Draws
@@ -15,9 +14,7 @@ CROP_AREA = (0.08, 1.0)
 _RATIOS = (3 / 4, 4 / 3)
 # Windows that are tried. Of a picture twice as wide as high, three of five do not fit; then the largest one is taken.
 _TRIES = 16
-# Ranks of the tries, the first one best; the last column always fits.
-_RANKS = np.arange(_TRIES + 1, 0, -1, dtype=np.float32)
-_MOST = np.array([1.0] * _TRIES + [np.inf], dtype=np.float32)
+_LARGEST = 1 << 24  # pixels of a side: a damaged header can say more, and DALI does not decode it
 
 
 def check_crop_area(area: Sequence[float]) -> tuple[float, float]:
@@ -28,30 +25,40 @@ def check_crop_area(area: Sequence[float]) -> tuple[float, float]:
     return smallest, largest
 
 
-def crop_numbers(draws: Draws, *, area: tuple[float, float] = CROP_AREA) -> NDArray[np.float32]:
-    """Draw what `crop_window` needs for each sample.
+def crop_numbers(draws: Draws, *, area: tuple[float, float] = CROP_AREA) -> NDArray[np.int32]:
+    """Draw a window for each picture: the first of 16 that fits, or the largest one.
 
     Args:
-        draws: The random numbers of the batch.
+        draws: The random numbers of the batch, with the sizes of its pictures, as ``numbers`` of a graph gets them.
         area: The smallest and largest share of a picture that a window has.
 
     Returns:
-        float32 ``(b, 2, 18)``: heights and widths of windows for a square picture of area 1, and where a window is
-        between its uppermost and lowest, and between its leftmost and rightmost place.
+        int32 ``(b, 2, 2)``: where the windows start (y and x), and their shapes (height and width), in pixels.
 
     Raises:
-        OptionError: ``area`` is not two shares of a picture in ascending order.
+        OptionError: ``area`` is not two shares of a picture in ascending order, or the sizes are not known.
     """
     smallest, largest = check_crop_area(area)
+    if draws.sizes is None:
+        raise OptionError("Wanted Draws with the sizes of the pictures. Found: none. Crop in a DALI graph.")
     areas = draws.uniform(_TRIES, low=smallest, high=largest)
     ratios = np.exp(draws.uniform(_TRIES, low=np.log(_RATIOS[0]), high=np.log(_RATIOS[1])))
-    sides = np.stack([np.sqrt(areas / ratios), np.sqrt(areas * ratios)], axis=1)
-    whole = np.full((len(draws), 2, 1), np.inf, dtype=np.float32)  # it is cut to what fits
-    return np.concatenate([sides, whole, draws.uniform(2)[:, :, None]], axis=2).astype(np.float32)
+    sides = draws.sizes.clip(max=_LARGEST).astype(np.float32)
+    shorter = sides.min(axis=1, keepdims=True)
+    # The sides of a window are those of a window of the square times the side of a square as large as the picture.
+    scale = np.sqrt(sides.max(axis=1, keepdims=True) * shorter)
+    windows = np.stack([np.sqrt(areas / ratios) * scale, np.sqrt(areas * ratios) * scale], axis=2)
+    fits = np.all(windows <= sides[:, None], axis=2)
+    first = windows[np.arange(len(windows)), fits.argmax(axis=1)]
+    most = np.minimum(sides, shorter * _RATIOS[1])
+    first = np.where(np.any(fits, axis=1, keepdims=True), np.minimum(first, most), most)
+    shape = np.maximum(np.floor(first + 0.5), 1)
+    start = np.floor(draws.uniform(2) * (sides - shape + 1))
+    return np.stack([start, shape], axis=1).astype(np.int32)
 
 
 def crop_window(files: Any, numbers: Any) -> dict[str, Any]:
-    """The window of each picture in a DALI graph: the first one of `crop_numbers` that fits, or the largest one.
+    """The window of each picture in a DALI graph, from `crop_numbers`.
 
     ``fn.decoders.image_slice(files, **crop_window(files, numbers))`` decodes it alone.
 
@@ -63,16 +70,4 @@ def crop_window(files: Any, numbers: Any) -> dict[str, Any]:
         Arguments of ``fn.decoders.image_slice`` and ``fn.slice``: ``start`` (y and x) and ``shape`` (height and width)
         in pixels, and ``axes``.
     """
-    fn, types, math = dali("fn"), dali("types"), dali("math")
-    sides = fn.peek_image_shape(files, dtype=types.FLOAT)[:2]
-    # The sides of a window are those of a window of the square times the side of a square as large as the picture.
-    shorter = fn.reductions.min(sides)
-    scale = math.sqrt(fn.reductions.max(sides) * shorter)
-    windows = numbers[:, : _TRIES + 1] * scale
-    overhang = fn.reductions.max(windows / fn.expand_dims(sides, axes=[1]), axes=[0])
-    ranks = (overhang <= types.Constant(_MOST)) * types.Constant(_RANKS)
-    first = _TRIES + 1 - fn.cast(fn.reductions.max(ranks), dtype=types.INT32)
-    largest = math.min(sides, shorter * _RATIOS[1])
-    shape = math.max(math.floor(math.min(windows[:, first], largest) + 0.5), 1.0)
-    start = math.floor(numbers[:, _TRIES + 1] * (sides - shape + 1.0))
-    return {"start": fn.cast(start, dtype=types.INT32), "shape": fn.cast(shape, dtype=types.INT32), "axes": [0, 1]}
+    return {"start": numbers[0], "shape": numbers[1], "axes": [0, 1]}

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loader.adapters.crops import crop_numbers, crop_window
-from loader.dali import dali, decodable_files
+from loader.dali import dali
 from loader.order.draws import Draws
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
@@ -54,14 +54,18 @@ def classification(
 
 
 def training_pixels(
-    images: Sequence[bytes], draws: Draws, *, size: int, crop_area: tuple[float, float], mirror: bool
+    files: Sequence[NDArray[np.uint8] | None],
+    draws: Draws,
+    *,
+    size: int,
+    crop_area: tuple[float, float],
+    mirror: bool,
 ) -> list[NDArray[np.uint8] | None]:
-    """What `classification` makes of encoded images in training, on the CPU, before it normalises them: uint8
-    ``(size, size, 3)`` each; None for an image that cannot be decoded.
+    """What `classification` makes of files in training, on the CPU, before it normalises them: uint8
+    ``(size, size, 3)`` each; None for none.
     """
     numbers = training_numbers(draws, crop_area=crop_area, mirror=mirror)
-    files = decodable_files(images)
-    found: list[NDArray[np.uint8] | None] = [None] * len(images)
+    found: list[NDArray[np.uint8] | None] = [None] * len(files)
     good = [place for place, file in enumerate(files) if file is not None]
     if not good:
         return found
@@ -69,7 +73,7 @@ def training_pixels(
     pipeline = dali("pipeline").Pipeline(batch_size=len(good), num_threads=1, device_id=None, prefetch_queue_depth=1)
     with pipeline:
         encoded = fn.external_source([[files[place] for place in good]], dtype=types.UINT8, ndim=1)
-        crop = fn.external_source([numbers["crop"][good]], dtype=types.FLOAT, ndim=2)
+        crop = fn.external_source([numbers["crop"][good]], dtype=types.INT32, ndim=2)
         flip = fn.external_source([numbers["flip"][good]], dtype=types.INT32, ndim=0)
         pipeline.set_outputs(fn.flip(_cropped(encoded, crop, size=size, device="cpu"), horizontal=flip))
     (pixels,) = pipeline.run()

@@ -14,7 +14,7 @@ from loader.adapters.crops import CROP_AREA, check_crop_area
 from loader.adapters.graphs import training_pixels
 from loader.batch import Batch
 from loader.cassandra.cluster import Cluster, ClusterOptions
-from loader.dali import as_pnm
+from loader.dali import as_pnm, decodable_files
 from loader.errors import OptionError, require
 from loader.mixed.mixture import Mixture
 from loader.options import MOST_SHOWN, check_bools, check_int
@@ -286,8 +286,9 @@ class History:
     def _cropped(self, epoch: int, group: Sequence[Any], **options: Any) -> list[bytes]:
         """Crops as files; an image that cannot be decoded stays as it is."""
         images, places = [image for _, image in group], np.array([place for (_, place, _), _ in group], dtype=np.int64)
-        draws = Draws(seed=self._plan.seed, epoch=epoch, places=places)
-        found = training_pixels(images, draws, **options)
+        files, sizes = decodable_files(images)
+        draws = Draws(seed=self._plan.seed, epoch=epoch, places=places, sizes=sizes)
+        found = training_pixels(files, draws, **options)
         return [image if one is None else as_pnm(one) for image, one in zip(images, found, strict=True)]
 
     def _about(self, number: int, run: Run, epoch: int, position: int) -> list[tuple[int, int]]:

@@ -2,7 +2,7 @@
 
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, get_args
 
 from formats.errors import PictureError
@@ -15,7 +15,7 @@ _NO_FRAMES = (0xC4, 0xC8, 0xCC)
 _SCAN = 0xDA
 _END = b"\xff\xd9"  # of a JPEG; its pixels never contain these bytes
 _UNUSUAL_IN_WEBP = {b"ANIM", b"ANMF", b"EXIF"}
-_PLAIN_PNM = re.compile(rb"P[56]\s\d+\s\d+\s255\s")
+_PLAIN_PNM = re.compile(rb"P[56]\s(\d{1,9})\s(\d{1,9})\s255\s")
 
 
 def decoded_picture(image: bytes, orientation: Orientation = "upright", *, mode: str = "RGB") -> Any:
@@ -32,33 +32,36 @@ def check_orientation(value: str) -> None:
     check_choice("orientation", value, get_args(Orientation))
 
 
-def is_read_by_dali(image: bytes) -> bool:
-    """Whether DALI decodes a file as `formats.pictures.decoding` says, as far as its first bytes tell."""
+def size_in_dali(image: bytes) -> tuple[int, int] | None:
+    """The height and width of a file's picture, upright, if DALI decodes it as `formats.pictures.decoding` says, as far
+    as its first bytes tell; otherwise None.
+    """
     # It does for complete JPEG of 8 bits, gray or in colour as YCbCr; for PNG of 8 and 16 bits without animation; for
     # WebP without EXIF and animation; and for plain PNM. Its decoders differ for rare EXIF blocks and other formats.
     # Those for GPUs also take RGB in a JPEG for YCbCr, give other values of PNG with 2 and 4 bits, and accept truncated
     # JPEG.
     try:
         if image[:2] == b"\xff\xd8":
-            return _is_usual_jpeg(image)
+            return _size_of_usual_jpeg(image)
         if image[:8] == b"\x89PNG\r\n\x1a\n":
-            return _is_usual_png(image)
+            return _size_of_usual_png(image)
         if image[:4] == b"RIFF" and image[8:12] == b"WEBP":
-            return _UNUSUAL_IN_WEBP.isdisjoint(_chunks_of_webp(image))
-        return _PLAIN_PNM.match(image) is not None
+            return _size_of_webp(image) if _UNUSUAL_IN_WEBP.isdisjoint(_chunks_of_webp(image)) else None
+        plain = _PLAIN_PNM.match(image)
+        return plain and (int(plain[2]), int(plain[1]))
     except (IndexError, struct.error):  # truncated
-        return False
+        return None
 
 
-def _is_usual_jpeg(image: bytes) -> bool:
-    at, is_rgb, exif, frames = 2, False, [], []  # RGB, if it has three channels
+def _size_of_usual_jpeg(image: bytes) -> tuple[int, int] | None:
+    at, height, width, is_rgb, exif, frames = 2, 0, 0, False, [], []  # RGB, if it has three channels
     while (marker := image[at + 1]) != _SCAN:
         if image[at] != 0xFF:
-            return False
+            return None
         (length,) = struct.unpack_from(">H", image, at + 2)
         content = image[at + 4 : at + 19]  # not all of a profile or thumbnail: every image passes here
         if 0xC0 <= marker <= 0xCF and marker not in _NO_FRAMES:
-            bits, components = content[0], content[5]
+            bits, height, width, components = struct.unpack_from(">BHHB", content)
             is_rgb |= content[6:15:3] == b"RGB"
             frames.append(components if marker in _USUAL_FRAMES and bits == 8 else 0)
         elif marker == 0xEE and content[:5] == b"Adobe":
@@ -67,24 +70,25 @@ def _is_usual_jpeg(image: bytes) -> bool:
             exif.append(image[at + 4 : at + 2 + length])
         at += 2 + length
     is_whole = image[at] == 0xFF and image.rfind(_END, at) > 0
-    # DALI mixes two EXIF blocks: it takes the size from one and the turn from the other, and can end the process.
-    is_upright = len(exif) < 2 and all(map(_is_usual, exif))
-    return is_whole and is_upright and (frames == [1] or (frames == [3] and not is_rgb))
+    is_usual = is_whole and (frames == [1] or (frames == [3] and not is_rgb))
+    return _upright(height, width, exif) if is_usual else None
 
 
-def _is_usual_png(image: bytes) -> bool:
+def _size_of_usual_png(image: bytes) -> tuple[int, int] | None:
     at, exif, kind = 8, [], b""
     while kind != b"IEND":
         length, kind = struct.unpack_from(">I4s", image, at)
         if (
             kind == b"acTL"
         ):  # of an animation, DALI gives a frame, and Pillow the picture, which need not be one of them
-            return False
+            return None
         if kind == b"eXIf":
             exif.append(image[at + 8 : at + 8 + length])
         at += 12 + length
-    is_upright = len(exif) < 2 and all(map(_is_usual, exif)) and not any(one[:4] == b"Exif" for one in exif)
-    return is_upright and image[24] in (8, 16)
+    if image[24] not in (8, 16) or any(one[:4] == b"Exif" for one in exif):
+        return None
+    width, height = struct.unpack_from(">II", image, 16)
+    return _upright(height, width, exif)
 
 
 def _chunks_of_webp(image: bytes) -> Iterator[bytes]:
@@ -95,6 +99,25 @@ def _chunks_of_webp(image: bytes) -> Iterator[bytes]:
         at += 8 + length + length % 2
 
 
-def _is_usual(exif: bytes) -> bool:
+def _size_of_webp(image: bytes) -> tuple[int, int]:
+    match image[12:16]:
+        case b"VP8X":
+            width, height = (int.from_bytes(image[at : at + 3], "little") + 1 for at in (24, 27))
+        case b"VP8L":
+            (bits,) = struct.unpack_from("<I", image, 21)
+            width, height = (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+        case _:
+            width, height = (side & 0x3FFF for side in struct.unpack_from("<HH", image, 26))
+    return height, width
+
+
+def _upright(height: int, width: int, exif: Sequence[bytes]) -> tuple[int, int] | None:
+    """The sides as they are after a turn by EXIF, or None if decoders differ in how they turn."""
+    if not exif:
+        return height, width
     orientation = require("formats.pictures.orientation", extra="train", purpose="decoding images")
-    return bool(orientation.orientation_tag(exif).is_standard)
+    tag = orientation.orientation_tag(exif[0])
+    # DALI mixes two EXIF blocks: it takes the size from one and the turn from the other, and can end the process.
+    if len(exif) > 1 or not tag.is_standard:
+        return None
+    return (width, height) if tag.orientation >= 5 else (height, width)

@@ -25,18 +25,27 @@ class Draws:
         epoch: The number of the epoch.
         places: The places of the samples in the order of the epoch, int64 ``(b,)``.
         positions: Their positions in the split; by default the places.
+        sizes: The heights and widths of their pictures, int64 ``(b, 2)``, if they are known.
 
     Raises:
         OptionError: An argument has another type, or is out of its range.
     """
 
     def __init__(
-        self, *, seed: int, epoch: int, places: NDArray[np.int64], positions: NDArray[np.int64] | None = None
+        self,
+        *,
+        seed: int,
+        epoch: int,
+        places: NDArray[np.int64],
+        positions: NDArray[np.int64] | None = None,
+        sizes: NDArray[np.int64] | None = None,
     ) -> None:
         if np.ndim(places) != 1 or not np.issubdtype(np.asarray(places).dtype, np.integer):
             raise OptionError(f"Wanted places as whole numbers (b,). Found: {places!r}")
         self.positions = np.asarray(places) if positions is None else positions
         """The positions of the samples in the split, int64 ``(b,)``, for values that depend on the image."""
+        self.sizes = sizes
+        """Heights and widths of the pictures, upright, int64 ``(b, 2)``; None where DALI does not decode them."""
         key = f"augmentation 2\0{check_int('seed', seed)}\0{check_int('epoch', epoch, 0)}"
         digest = hashlib.blake2b(key.encode(), digest_size=16, person=b"imagestrata").digest()
         first, second = np.frombuffer(digest, dtype="<u8")

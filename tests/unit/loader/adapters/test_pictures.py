@@ -19,7 +19,7 @@ from etl.pictures.plan import Recode
 from etl.pictures.recode import convert
 from formats.pictures.decoding import decode
 from imagestrata.service.server.sheets import preview
-from loader.adapters.pictures import is_read_by_dali
+from loader.adapters.pictures import size_in_dali
 from loader.shards import RemoteDataset, make_client, upload_cv_dataset
 from tests.support.encoding import encoded
 from tests.support.picture_kinds import Kind, Pixels, kinds, png
@@ -242,7 +242,7 @@ def row_of(kind: Kind, pixels: Pixels | None) -> tuple[str, str, str]:
     with Image.open(io.BytesIO(kind.data)) as image:
         image.info.pop("transparency", None)  # or Pillow warns that it is lost
         other = np.asarray(image.convert("RGB"))
-    by = "DALI" if is_read_by_dali(kind.data) else "imagestrata"
+    by = "DALI" if size_in_dali(kind.data) else "imagestrata"
     if difference(pixels, other) == 0:
         return kind.seen, by, "the same"
     is_stored = kind.stored is not None and difference(other, kind.stored) <= max(kind.most, 1)
@@ -259,20 +259,44 @@ def test_the_documentation_has_the_table_of_these_files(wanted: dict[str, Pixels
     assert text[text.index(start) + len(start) : text.index(end)].strip().splitlines() == list(rows(wanted))
 
 
+def test_crops_of_files_of_all_kinds_are_windows_of_their_pictures(root: Path, wanted: dict[str, Pixels]) -> None:
+    from nvidia.dali import fn, types
+
+    def numbers(draws: loader.Draws) -> dict[str, Any]:
+        assert draws.sizes is not None
+        return {"size": draws.sizes, "crop": loader.crop_numbers(draws)}
+
+    def graph(files: Any, labels: Any, *, size: Any, crop: Any) -> Any:
+        images = fn.decoders.image(files, output_type=types.RGB)
+        crops = fn.decoders.image_slice(files, **loader.crop_window(files, crop), output_type=types.RGB)
+        return images, crops, size, crop, labels
+
+    names = ["images", "crops", "size", "crop"]
+    with loader.FolderSource(folder := loader.open_folder(root / "good"), batch_size=16) as source:
+        batches = loader.GenericIterator(source, graph, names=[*names, "labels"], numbers=numbers)
+        for batch in batches:
+            assert batches.given is not None
+            positions, found = batches.given.positions.tolist(), [batch[one] for one in names]
+            for position, image, crop, size, ((y, x), (height, width)) in zip(positions, *found, strict=True):
+                name = name_of(folder, position)
+                assert tuple(size) == image.shape[:2] == wanted[name].shape[:2], GOOD[name]
+                assert difference(crop, image[y : y + height, x : x + width]) <= GOOD[name].most, GOOD[name]
+
+
 def test_dali_does_not_get_files_that_its_decoders_for_gpus_read_differently() -> None:
     """On a GPU, these differed by 70 to 150 of 255 on average, and a truncated JPEG was decoded without an error."""
-    given = {f"{kind.group}, {kind.name}" for kind in KINDS if is_read_by_dali(kind.data)}
+    given = {f"{kind.group}, {kind.name}" for kind in KINDS if size_in_dali(kind.data)}
     assert {"JPEG, gray", "JPEG, RGB", "PNG, gray", "PNG, gray, 16 bits", "PNG, palette, 8 bits"} <= given
     few = {name for name in given if name.startswith("PNG, ") and any(f", {n} bit" in name for n in (1, 2, 4))}
     assert few | (given & {"JPEG, RGB, not as YCbCr", "JPEG, CMYK of Adobe", "JPEG, YCCK of Adobe"}) == set()
     adobe = b"\xff\xee\0\x0eAdobe\0\x64\0\0\0\0\0"  # of Photoshop's gray images, too
     for kind in KINDS[:2]:
-        assert is_read_by_dali(kind.data[:2] + adobe + kind.data[2:]) == ("gray" in kind.name)
+        assert (size_in_dali(kind.data[:2] + adobe + kind.data[2:]) is not None) == ("gray" in kind.name)
     pixels = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
     for options in ({}, {"progressive": True}, {"exif": exif(6)}, {"restart_marker_blocks": 1}):
         whole = encoded(pixels, "JPEG", **options)
-        assert is_read_by_dali(whole + b"more after its end")
-        assert not [end for end in range(len(whole)) if is_read_by_dali(whole[:end])]
+        assert size_in_dali(whole + b"more after its end") == (64, 64)
+        assert not [end for end in range(len(whole)) if size_in_dali(whole[:end])]
 
 
 def test_a_truncated_jpeg_is_named_or_skipped(tmp_path: Path) -> None:
