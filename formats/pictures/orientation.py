@@ -4,7 +4,9 @@ import struct
 from typing import NamedTuple
 
 _TAG = 0x0112
+_MAGIC = 42
 _SHORT, _LONG = 3, 4
+_KINDS = range(1, 13)  # of values
 
 
 class OrientationTag(NamedTuple):
@@ -20,7 +22,7 @@ def exif_orientation(exif: bytes) -> int:
 
 
 def orientation_tag(exif: bytes) -> OrientationTag:
-    """The same, and whether every decoder must read it so: a SHORT, or no such tag in a block that can be read."""
+    """The same, and whether every decoder must read it so: one SHORT, or no such tag, in a block that is whole."""
     is_standard = not exif.startswith(b"Exif\0\0Exif\0\0")
     while exif.startswith(b"Exif\0\0"):
         exif = exif[6:]
@@ -28,13 +30,17 @@ def orientation_tag(exif: bytes) -> OrientationTag:
     try:
         if order is None:
             return OrientationTag(1, False)
-        (start,) = struct.unpack_from(order + "I", exif, 4)
+        magic, start = struct.unpack_from(order + "HI", exif, 2)
         (count,) = struct.unpack_from(order + "H", exif, start)
-        for at in range(start + 2, start + 2 + 12 * count, 12):
+        end = start + 2 + 12 * count
+        is_standard &= magic == _MAGIC and end <= len(exif)
+        for at in range(start + 2, end, 12):
             tag, kind, values = struct.unpack_from(order + "HHI", exif, at)
+            is_standard &= kind in _KINDS
             if tag == _TAG:
                 if values != 1 or kind not in (_SHORT, _LONG):
                     return OrientationTag(1, False)
+                is_standard &= all(exif[other : other + 2] != exif[at : at + 2] for other in range(at + 12, end, 12))
                 (value,) = struct.unpack_from(order + ("H" if kind == _SHORT else "I"), exif, at + 8)
                 return OrientationTag(value if 1 <= value <= 8 else 1, is_standard and kind == _SHORT)
     except struct.error:

@@ -2,6 +2,7 @@
 
 import re
 import struct
+import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any, get_args
 
@@ -84,6 +85,8 @@ def _size_of_usual_png(image: bytes) -> tuple[int, int] | None:
             return None
         if kind == b"eXIf":
             exif.append(image[at + 8 : at + 8 + length])
+            if image[at + 8 + length : at + 12 + length] != zlib.crc32(image[at + 4 : at + 8 + length]).to_bytes(4):
+                return None  # DALI ends the process
         at += 12 + length
     if image[24] not in (8, 16) or any(one[:4] == b"Exif" for one in exif):
         return None

@@ -1,6 +1,7 @@
 """One file is one picture through every door: what each of them gives for files of all kinds."""
 
 import io
+import struct
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -281,6 +282,36 @@ def test_crops_of_files_of_all_kinds_are_windows_of_their_pictures(root: Path, w
                 name = name_of(folder, position)
                 assert tuple(size) == image.shape[:2] == wanted[name].shape[:2], GOOD[name]
                 assert difference(crop, image[y : y + height, x : x + width]) <= GOOD[name].most, GOOD[name]
+
+
+@pytest.mark.parametrize("group", ["JPEG", "PNG"])
+def test_dali_does_not_get_exif_that_it_may_read_differently(group: str) -> None:
+    entry = struct.pack("<HHIHH", 0x0112, 3, 1, 6, 0)
+    blocks = {
+        "usual": struct.pack("<2sHIH", b"II", 42, 8, 1) + entry,
+        "no TIFF": struct.pack("<2sHIH", b"II", 43, 8, 1) + entry,
+        "truncated": struct.pack("<2sHIH", b"II", 42, 8, 2) + entry,
+        "twice": struct.pack("<2sHIH", b"II", 42, 8, 2) + entry + entry,
+        "unknown kind": struct.pack("<2sHIH", b"II", 42, 8, 2) + struct.pack("<HHII", 0x010F, 13, 1, 1) + entry,
+    }
+    pixels = np.zeros((28, 40, 3), np.uint8)
+    found = {}
+    for name, block in blocks.items():
+        jpeg = encoded(pixels, "JPEG", exif=b"Exif\0\0" + block)
+        data = jpeg if group == "JPEG" else png(pixels, colour=2, chunks=((b"eXIf", block),))
+        found[name] = size_in_dali(data)
+        assert np.asarray(decode(data)).shape == (40, 28, 3)
+    assert found.pop("usual") == (40, 28)
+    assert {*found.values()} == {None}
+
+
+def test_dali_does_not_get_a_png_whose_exif_is_damaged() -> None:
+    """It ended the process."""
+    block = exif(6).removeprefix(b"Exif\0\0")
+    whole = png(np.zeros((28, 40, 3), np.uint8), colour=2, chunks=((b"eXIf", block),))
+    end = whole.index(block) + len(block)
+    assert size_in_dali(whole) == (40, 28)
+    assert size_in_dali(whole[:end] + bytes([whole[end] ^ 1]) + whole[end + 1 :]) is None
 
 
 def test_dali_does_not_get_files_that_its_decoders_for_gpus_read_differently() -> None:
