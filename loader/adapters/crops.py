@@ -57,13 +57,12 @@ def crop_numbers(draws: Draws, *, area: tuple[float, float] = CROP_AREA) -> NDAr
     return np.stack([start, shape], axis=1).astype(np.int32)
 
 
-def crop_window(files: Any, numbers: Any) -> dict[str, Any]:
+def crop_window(numbers: Any) -> dict[str, Any]:
     """The window of each picture in a DALI graph, from `crop_numbers`.
 
-    ``fn.decoders.image_slice(files, **crop_window(files, numbers))`` decodes it alone.
+    ``fn.decoders.image_slice(files, **crop_window(numbers))`` decodes it alone.
 
     Args:
-        files: The encoded pictures.
         numbers: The output of the source that has the values of `crop_numbers`.
 
     Returns:

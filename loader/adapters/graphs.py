@@ -84,7 +84,7 @@ def training_pixels(
 
 def _cropped(files: Any, crop: Any, *, size: int, device: str) -> Any:
     fn, types = dali("fn"), dali("types")
-    images = fn.decoders.image_slice(files, **crop_window(files, crop), device=device, output_type=types.RGB)
+    images = fn.decoders.image_slice(files, **crop_window(crop), device=device, output_type=types.RGB)
     return fn.resize(images, size=[size, size], interp_type=types.INTERP_TRIANGULAR)
 
 

@@ -32,7 +32,7 @@ def graph(files: Any, arrays: Any, *, size: int, is_on_gpu: bool, crop: Any = No
     """Images float32 ``(3, size, size)`` and labels float32 ``(labels,)``."""
     how: dict[str, Any] = {"device": "mixed" if is_on_gpu else "cpu", "output_type": types.RGB}
     if crop is not None:
-        window = loader.crop_window(files, crop)
+        window = loader.crop_window(crop)
         images = fn.decoders.image_slice(files, **window, **how)
     else:
         images = fn.decoders.image(files, **how)

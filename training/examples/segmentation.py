@@ -32,7 +32,7 @@ def numbers(draws: loader.Draws) -> dict[str, Any]:
 def graph(files: Any, masks: Any, *, size: int, device: str, crop: Any = None, mirror: Any = 0) -> tuple[Any, Any]:
     """Images float32 ``(3, size, size)`` and the classes of their pixels, int64 ``(size, size)``."""
     if crop is not None:
-        window = loader.crop_window(files, crop)
+        window = loader.crop_window(crop)
         images = fn.decoders.image_slice(files, **window, device=device, output_type=types.RGB)
         classes = fn.decoders.image_slice(masks, **window, device=device, output_type=types.GRAY)
     else:

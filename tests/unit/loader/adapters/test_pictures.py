@@ -269,7 +269,7 @@ def test_crops_of_files_of_all_kinds_are_windows_of_their_pictures(root: Path, w
 
     def graph(files: Any, labels: Any, *, size: Any, crop: Any) -> Any:
         images = fn.decoders.image(files, output_type=types.RGB)
-        crops = fn.decoders.image_slice(files, **loader.crop_window(files, crop), output_type=types.RGB)
+        crops = fn.decoders.image_slice(files, **loader.crop_window(crop), output_type=types.RGB)
         return images, crops, size, crop, labels
 
     names = ["images", "crops", "size", "crop"]
