@@ -29,7 +29,7 @@ import loader
 from formats.command_line import Parser, command, number, port, size, whole_number
 from formats.sizes import counted, parse_size
 from imagestrata.planner.measuring import Measured, measure
-from imagestrata.planner.simulation import Outcome, Plan, simulate
+from imagestrata.planner.simulation import CLIENT_SECONDS, Outcome, Plan, simulate
 from loader.cassandra.cluster import Cluster
 
 _TIME = re.compile(r"(\d+(?:\.\d*)?|\.\d+) ?(s|ms|us)", re.ASCII)
@@ -104,15 +104,15 @@ def _measured(args: argparse.Namespace) -> Measured | None:
 
 def _plan(args: argparse.Namespace, measured: Measured | None) -> Plan:
     """What is simulated: what the options say, or else what was measured."""
-    usual: dict[str, Any] = {"cluster": math.inf, "bandwidth": math.inf}
+    usual: dict[str, Any] = {"cluster": math.inf, "bandwidth": math.inf, "client": CLIENT_SECONDS}
     if measured is not None:
         usual = {"rtt": measured.round_trip, "image": measured.image_bytes, "cluster": measured.rate}
-        usual["bandwidth"] = measured.rate * measured.image_bytes
+        usual |= {"bandwidth": measured.rate * measured.image_bytes, "client": measured.client}
     given = {name: getattr(args, name) for name in ("rtt", "image", "cluster", "bandwidth")}
     found = usual | {name: value for name, value in given.items() if value is not None}
     return Plan(
         round_trip=found["rtt"], image_bytes=found["image"], cluster=found["cluster"], bandwidth=found["bandwidth"],
-        gpus=args.gpus, batch_size=args.batch,
+        client=found["client"], gpus=args.gpus, batch_size=args.batch,
         step=args.step, decode=args.decode, threads=args.threads, memory_budget=args.memory_budget,
         connections=args.connections, connection_bytes=args.window,
     )  # fmt: skip

@@ -1,7 +1,6 @@
 """What a real cluster sends to the ranks of this machine: round trip, images a second, and their size."""
 
 import asyncio
-import statistics
 import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -13,8 +12,9 @@ from loader.cassandra.probe import round_trip
 from loader.splits import Split
 from schemas.errors import ImagestrataError
 
-_PROBES = 5  # the median of so many round trips
+_PROBES = 5  # round trips; the first ones may be longer
 _BATCH = 64  # small, so that a steady part has many
+_BUDGET = 512_000_000  # so that it is not memory that limits the rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,31 +39,27 @@ class _Read:
 
 def measure(split: Split, cluster: Cluster, *, ranks: int, seconds: float) -> Measured:
     """Read the split's images with this many processes for so many seconds. Raises what a source raises."""
-    trip = asyncio.run(_round_trip(cluster))
+    trip = asyncio.run(round_trip(cluster.hosts, cluster.port, cluster.access.tls(), times=_PROBES))
+    if trip is None:
+        raise loader.UnreachableError(f"Wanted Cassandra at {cluster.place}. Found: no answer. Is it running?")
     with ProcessPoolExecutor(ranks, mp_context=get_context("spawn")) as pool:
         given = [(split, cluster, rank, ranks, seconds) for rank in range(ranks)]
         found = list(pool.map(_read, *zip(*given, strict=True)))
-    images = sum(one.images for one in found)
+    images, rate = sum(one.images for one in found), sum(one.images / one.seconds for one in found)
     return Measured(
         round_trip=trip,
-        rate=sum(one.images / one.seconds for one in found),
+        rate=rate,
         image_bytes=max(1, round(sum(one.bytes for one in found) / images)),
-        client=sum(one.cpu for one in found) / images,
+        # A rank has several threads, of which one gives out what was read.
+        client=min(sum(one.cpu for one in found) / images, ranks / rate),
     )
-
-
-async def _round_trip(cluster: Cluster) -> float:
-    """The median of a few round trips, each of a new connection. Raises `UnreachableError`."""
-    tls = cluster.access.tls()
-    found = [await round_trip(cluster.hosts, cluster.port, tls) for _ in range(_PROBES)]
-    if known := [one for one in found if one is not None]:
-        return statistics.median(known)
-    raise loader.UnreachableError(f"Wanted Cassandra at {cluster.place}. Found: no answer. Is it running?")
 
 
 def _read(split: Split, cluster: Cluster, rank: int, ranks: int, seconds: float) -> _Read:
     """Read epochs, as one of the ranks. The first third of the time, in which reads in flight grow, does not count."""
-    with loader.CassandraSource(split, cluster=cluster, batch_size=_BATCH, rank=rank, world_size=ranks) as source:
+    with loader.CassandraSource(
+        split, cluster=cluster, batch_size=_BATCH, rank=rank, world_size=ranks, memory_budget=_BUDGET
+    ) as source:
         source.connect()
         begun = time.monotonic()
         images = size = epoch = 0

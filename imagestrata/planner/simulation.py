@@ -7,12 +7,14 @@
                                             round trip     second                                    v
                                                            GPU <--two decoded batches-- decoding threads
 
-Each image has the same size, and each read the same delay. TCP's slow start, lost packets and late answers are not
-modelled. Ranks are alike, so one is simulated, with its part of the cluster and the network.
+A node works on 128 reads at a time, and any of them may be answered next, so batches wait for their last images. TCP's
+slow start, lost packets and late answers are not modelled, and all images have the same size. Ranks are alike, so one
+is simulated, with its part of the cluster and the network.
 """
 
 import asyncio
 import queue
+import random
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -33,8 +35,10 @@ from loader.prefetch.stream import FetchContext, FetchStream
 from loader.prefetch.window import Window
 from schemas.errors import ImagestrataError
 
+CLIENT_SECONDS = 0.15e-3  # measured, with acsylla and images of 110 kB
 _RESOLUTION = 1e-9  # seconds; a timer that is due within this time is due now
 _TIMEOUT = 60.0  # seconds that the loader gives an image by default
+_TOGETHER = 128  # reads that a node of Cassandra works on at a time, native_transport_max_threads
 _DECODED = 2  # batches that DALI keeps for the GPU
 _WARM_SECONDS, _WARM_ROUND_TRIPS = 5.0, 20  # before the steady part: reads in flight have grown, and memory is full
 _MOST_IMAGES, _LEAST_BATCHES = 60_000, 12  # to simulate, so that a plan takes seconds
@@ -53,7 +57,7 @@ class Plan:
     threads: int = 4  # that decode, of a rank
     bandwidth: float = float("inf")  # of the network that all ranks share, in bytes a second
     cluster: float = float("inf")  # images a second that the cluster can send to all ranks
-    client: float = 0.15e-3  # of the core that a rank reads with, for an image: measured, with acsylla
+    client: float = CLIENT_SECONDS  # of the core that a rank reads with, for an image
     memory_budget: int = 256_000_000
     connections: int | None = None  # of a rank to each node; None: as the loader chooses
     nodes: int = 1
@@ -184,6 +188,31 @@ class _Connection:
         self._known.append((arrives, size))
 
 
+class _Cluster:
+    """Nodes that answer so many reads a second, one of those that they work on at a time."""
+
+    def __init__(self, loop: VirtualLoop, *, seconds: float, together: int) -> None:
+        self._loop, self._seconds, self._together = loop, seconds, together
+        self._random = random.Random(0)
+        self._waiting: list[asyncio.Future[None]] = []
+
+    async def answer(self) -> None:
+        """Wait for the answer to a read."""
+        if not self._seconds:
+            return
+        self._waiting.append(done := self._loop.create_future())
+        if len(self._waiting) == 1:
+            self._loop.call_later(self._seconds, self._end_one)
+        await done
+
+    def _end_one(self) -> None:
+        done = self._waiting.pop(self._random.randrange(min(len(self._waiting), self._together)))
+        if not done.done():  # else nobody waits for it any more
+            done.set_result(None)
+        if self._waiting:
+            self._loop.call_later(self._seconds, self._end_one)
+
+
 class _Network:
     """A fetcher whose answers take the time that a plan says."""
 
@@ -192,21 +221,20 @@ class _Network:
     def __init__(self, plan: Plan, loop: VirtualLoop) -> None:
         self._plan, self._loop = plan, loop
         self._image = bytes(plan.image_bytes)
-        self._is_free = {"cluster": 0.0, "network": 0.0, "client": 0.0}  # from when on
-        self._seconds = {
-            "cluster": plan.gpus / plan.cluster,
-            "network": plan.gpus * plan.image_bytes / plan.bandwidth,
-            "client": plan.client,
-        }
+        self._is_free = {"network": 0.0, "client": 0.0}  # from when on
+        self._seconds = {"network": plan.gpus * plan.image_bytes / plan.bandwidth, "client": plan.client}
+        together = max(1, _TOGETHER * plan.nodes // plan.gpus)
+        self._cluster = _Cluster(loop, seconds=plan.gpus / plan.cluster, together=together)
         self._links = [_Connection(plan.connection_bytes) for _ in range(plan.opened)]
         self._turn = count()
 
     async def read(self, one: bytes, position: int, /) -> Row:
         """The image, when its answer has arrived."""
         plan, half = self._plan, self._plan.round_trip / 2
-        ready = self._pass("cluster", self._loop.now + half)
+        await asyncio.sleep(half)
+        await self._cluster.answer()
         link = self._links[next(self._turn) % len(self._links)]
-        sent = self._pass("network", link.begin(ready, plan.image_bytes))
+        sent = self._pass("network", link.begin(self._loop.now, plan.image_bytes))
         link.sent(plan.image_bytes, sent + 2 * half)
         await asyncio.sleep(self._pass("client", sent + half) - self._loop.now)
         return self._image, 0, ()
