@@ -82,7 +82,7 @@ def seen() -> str:
                 last_batch_policy="PARTIAL",
             )  # fmt: skip
             yield text(0, (1.5 * epoch + 0.75) * _STEP, f"epoch {epoch}, run {int(epoch > 1)}")
-            at = {step for step, _ in plan.where(epoch, _IMAGE)}
+            at = {step for _, step, _ in plan.where(*plan.places_of([epoch], _IMAGE))}
             steps = range(-(-_ROWS // size))
             yield from squares((step, 1.5 * epoch, _COLOURS[2] if step in at else _PALE) for step in steps)
 

@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 SPARK_SEED = 42  # the seed that Spark always uses for the first column
 
-_P1 = np.uint64(0x9E3779B185EBCA87)
-_P2 = np.uint64(0xC2B2AE3D27D4EB4F)
-_P3 = np.uint64(0x165667B19E3779F9)
-_P4 = np.uint64(0x85EBCA77C2B2AE63)
-_P5 = np.uint64(0x27D4EB2F165667C5)
+# Arrays without axes: NumPy takes them as operands in half the time of its scalars.
+_P1, _P2, _P3, _P4, _P5 = (
+    np.array(prime, dtype=np.uint64)
+    for prime in (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5)
+)
+_29, _32, _33 = (np.array(bits, dtype=np.uint64) for bits in (29, 32, 33))
 
 # The number of rows that are hashed at a time, so that intermediate results fit in the cache of a core.
 _PIECE_ROWS = 8192
@@ -56,15 +57,21 @@ def murmur3(column: NDArray[np.int32]) -> NDArray[np.int32]:
 
 
 def mix64(values: Hashes) -> Hashes:
-    """The final mixing step of XXH64: a bijection on uint64 in which each input bit affects each output bit."""
-    with np.errstate(over="ignore"):
-        return _mix(values)
+    """The final mixing step of XXH64 on an array: a bijection on uint64 in which each input bit affects each output
+    bit.
+    """
+    values = values ^ (values >> _33)
+    values *= _P2
+    values ^= values >> _29
+    values *= _P3
+    values ^= values >> _32
+    return values
 
 
 def _hash_column(column: Column, seeds: Hashes) -> Hashes:
     if column.dtype == np.int32 and column.ndim == 1:
         word = column.view(np.uint32).astype(np.uint64)
-        return _mix(_rotate((seeds + _P5 + np.uint64(4)) ^ (word * _P1), 23) * _P2 + _P3)
+        return mix64(_rotate((seeds + _P5 + np.uint64(4)) ^ (word * _P1), 23) * _P2 + _P3)
     if column.dtype == np.int64 and column.ndim == 1:
         column = np.ascontiguousarray(column).view(np.uint8).reshape(-1, 8)
     elif column.dtype != np.uint8 or column.ndim != 2 or column.shape[1] % 4:
@@ -90,14 +97,8 @@ def _hash_bytes(data: NDArray[np.uint8], seeds: Hashes) -> Hashes:
         hashes = _rotate(hashes ^ (_rotate(words[:, place] * _P2, 31) * _P1), 27) * _P1 + _P4
     if width % 8:
         hashes = _rotate(hashes ^ (halves[:, -1].astype(np.uint64) * _P1), 23) * _P2 + _P3
-    return _mix(hashes)
+    return mix64(hashes)
 
 
 def _rotate(values: Hashes, bits: int) -> Hashes:
     return (values << np.uint64(bits)) | (values >> np.uint64(64 - bits))
-
-
-def _mix(values: Hashes) -> Hashes:
-    values = (values ^ (values >> np.uint64(33))) * _P2
-    values = (values ^ (values >> np.uint64(29))) * _P3
-    return values ^ (values >> np.uint64(32))

@@ -7,7 +7,6 @@ round function is a fast mixer for shuffling data and does not protect secrets.
 """
 
 import hashlib
-from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from formats.hashing import mix64
 
 _ROUNDS = 8
+_ONE = np.array(1, dtype=np.uint64)
 
 Integers: TypeAlias = NDArray[np.int64]
 Lengths: TypeAlias = NDArray[np.int64] | int
@@ -24,50 +24,49 @@ _Words: TypeAlias = NDArray[np.uint64]
 
 class Permutations:
     """Pseudorandom orders of 0..n-1 of any lengths, any number of each, in constant memory. The same key gives the same
-    orders on every machine.
+    orders on every machine. With several keys, the orders at each position are those of the key at that position.
     """
 
-    def __init__(self, key: bytes, /) -> None:
-        digest = hashlib.blake2b(key, digest_size=8 * _ROUNDS, person=b"imagestrata").digest()
-        self._keys = np.frombuffer(digest, dtype="<u8")
+    def __init__(self, *keys: bytes) -> None:
+        digests = (hashlib.blake2b(key, digest_size=8 * _ROUNDS, person=b"imagestrata").digest() for key in keys)
+        self._keys = np.frombuffer(b"".join(digests), dtype="<u8").reshape(len(keys), _ROUNDS).T
 
     def __call__(self, places: Integers, sizes: Lengths, which: Lengths = 0) -> NDArray[np.int64]:
         """Return the values at positions of orders, int64 of the same shape as ``places``. ``sizes`` are the lengths of
         the orders, below 2**62, and ``which`` their numbers, each one for all or one for each position. Raises
         IndexError for a position outside its order.
         """
-        return self._walked(places, sizes, which, self._keys, _rounds)
+        return self._walked(places, sizes, which)
 
     def inverse(self, values: Integers, sizes: Lengths, which: Lengths = 0) -> NDArray[np.int64]:
         """Return the positions of values in orders: it undoes `__call__`, with the same arguments and errors."""
-        return self._walked(values, sizes, which, self._keys[::-1], _rounds_back)
+        return self._walked(values, sizes, which, is_back=True)
 
-    def _walked(
-        self, found: Integers, sizes: Lengths, which: Lengths, keys: _Words, rounds: Callable[..., _Words]
-    ) -> NDArray[np.int64]:
+    def _walked(self, found: Integers, sizes: Lengths, which: Lengths, *, is_back: bool = False) -> NDArray[np.int64]:
         found = np.asarray(found, dtype=np.int64)
-        lengths, numbers = _flat(sizes, found.shape), _flat(which, found.shape)
+        lengths = _flat(sizes, found.shape)
         if found.size and (found.min() < 0 or (found.ravel() >= lengths).any()):
             most = int(lengths.max()) - 1
             raise IndexError(f"Wanted positions from 0 to {most}. Found: {found.min()} to {found.max()}")
-        halves, salts = (_bits(lengths) + np.uint64(1)) >> np.uint64(1), mix64(numbers)  # 0 has no salt
-        halves = np.maximum(halves, np.uint64(1))
-        values = rounds(found.ravel().astype(np.uint64), halves, salts, keys)
+        halves = np.asarray(np.maximum((_bits(lengths) + 1) // 2, 1).astype(np.uint64))
+        words = (self._keys[::-1] if is_back else self._keys) ^ mix64(np.atleast_1d(_flat(which, found.shape)))
+        words = words[:, 0] if words.shape[1] == 1 else words  # one number for all is fastest without axes
+        values = _rounds(found.ravel().astype(np.uint64), halves, words, is_back=is_back)
         outside = np.flatnonzero(values >= lengths)
         while outside.size:
-            walked = rounds(values[outside], _at(halves, outside), _at(salts, outside), keys)
-            values[outside] = walked
+            own = _at(halves, outside), words if words.ndim == 1 else words[:, outside]
+            values[outside] = walked = _rounds(values[outside], *own, is_back=is_back)
             outside = outside[walked >= _at(lengths, outside)]
         return values.astype(np.int64).reshape(found.shape)
 
 
 class Permutation:
-    """One of these orders: a pseudorandom order of 0..n-1."""
+    """One of these orders: a pseudorandom order of 0..n-1. With several keys, one order for each position."""
 
-    def __init__(self, n: int, key: bytes, /) -> None:
+    def __init__(self, n: int, /, *keys: bytes) -> None:
         if n < 0 or n >= 1 << 62:
             raise ValueError(f"Wanted a length from 0 to 2**62 - 1. Found: {n}")
-        self._n, self._orders = n, Permutations(key)
+        self._n, self._orders = n, Permutations(*keys)
 
     def __len__(self) -> int:
         return self._n
@@ -83,33 +82,29 @@ class Permutation:
         return self._orders.inverse(values, self._n)
 
 
-def _rounds(values: _Words, half: _Words, salt: _Words, keys: _Words) -> _Words:
-    mask = (np.uint64(1) << half) - np.uint64(1)
-    left, right = values >> half, values & mask
-    with np.errstate(over="ignore"):
-        for key in keys:
-            left, right = right, left ^ (mix64(right + (key ^ salt)) & mask)
-    return (left << half) | right
+def _rounds(values: _Words, halves: _Words, words: _Words, *, is_back: bool) -> _Words:
+    """One pass of the network; back, it is the same one with the halves exchanged, and the words in reverse."""
+    masks = np.asarray((_ONE << halves) - _ONE)
+    left, right = values >> halves, values & masks
+    if is_back:
+        left, right = right, left
+    for number in range(_ROUNDS):
+        mixed = mix64(right + words[number, ...])
+        mixed &= masks
+        mixed ^= left
+        left, right = right, mixed
+    if is_back:
+        left, right = right, left
+    left <<= halves
+    left |= right
+    return left
 
 
-def _rounds_back(values: _Words, half: _Words, salt: _Words, keys: _Words) -> _Words:
-    mask: _Words = (np.uint64(1) << half) - np.uint64(1)
-    left: _Words = values >> half
-    right: _Words = values & mask
-    with np.errstate(over="ignore"):
-        for key in keys:
-            left, right = right ^ (mix64(left + (key ^ salt)) & mask), left
-    return (left << half) | right
-
-
-def _bits(lengths: _Words) -> _Words:
+def _bits(lengths: _Words) -> NDArray[np.int32]:
     """The number of bits of the largest value of each order."""
-    values: _Words = np.maximum(lengths, np.uint64(1)) - np.uint64(1)
-    bits: _Words = np.zeros_like(values)
-    for shift in map(np.uint64, (32, 16, 8, 4, 2, 1)):
-        is_long = (values >> shift) > 0
-        bits, values = bits + np.where(is_long, shift, 0).astype(np.uint64), np.where(is_long, values >> shift, values)
-    return bits + values  # the value is the highest bit
+    most: _Words = np.maximum(lengths, _ONE) - _ONE
+    # Without the bit below its highest one, a number that is rounded to a float keeps its length.
+    return np.asarray(np.frexp((most & ~(most >> _ONE)).astype(np.float64))[1])
 
 
 def _flat(numbers: Lengths, shape: tuple[int, ...]) -> _Words:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import cycle, groupby, islice, pairwise
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any, Unpack
 from uuid import UUID
 
@@ -168,11 +168,15 @@ class History:
             steps = range(check_int("steps", steps, 0), steps + 1)
         if steps and min(steps[0], steps[-1]) < 0:
             raise OptionError(f"Wanted steps of at least 0. Found: {steps}")
+        steps = steps if steps.step > 0 else steps[::-1]
         found: list[Replayed] = []
-        for number, run, begun, done in self._delivering(epoch):
-            first = begun.first_step(epoch)
-            for step in range(first, first + done):
-                if step in steps:
+        for number, run, plan, epochs, _ in self._delivering if steps else ():
+            if epoch in epochs:
+                first = plan.first_step(epoch)
+                start = max(first, steps[0])
+                start += (steps[0] - start) % steps.step
+                stop = min(first + plan.delivered(epoch, run.end or {}), steps[-1] + 1)
+                for step in range(start, stop, steps.step):
                     found += self._batches(number, run, epoch, step)
         return found
 
@@ -206,29 +210,24 @@ class History:
         Raises:
             OptionError: The split has no such image.
         """
-        found: list[Seen] = []
-        for position in self._positions_of(image):
-            found += self._seen(position)
-        return sorted(dict.fromkeys(found), key=lambda one: (one.run, one.epoch, one.step, one.rank))
+        found = {one for position in self._positions_of(image) for one in self._seen(position)}
+        return [Seen(*one, is_exact=self._is_exact(self._runs[one[0]], one[3])) for one in sorted(found)]
 
-    def _seen(self, position: int) -> list[Seen]:
-        found: list[Seen] = []
-        last = max((int((run.end or {})["epoch"]) for run in self._runs), default=-1)
-        for epoch in range(last + 1):
-            for number, run, begun, done in self._delivering(epoch):
-                if run.in_order:
-                    first, left_out = begun.first_step(epoch), self._left_out[number]
-                    where = [
-                        (step, rank)
-                        for step, rank in begun.where(epoch, position)
-                        if first <= step < first + done and (epoch, step, position) not in left_out
-                    ]
-                else:
-                    where = self._about(number, run, epoch, position)
-                found += [
-                    Seen(number, epoch, step, rank, self._is_exact(run, rank)) for step, rank in dict.fromkeys(where)
-                ]
-        return sorted(found, key=lambda one: (one.run, one.epoch, one.step, one.rank))
+    def _seen(self, position: int) -> Iterator[tuple[int, int, int, int]]:
+        """The runs, epochs, steps and ranks that had a position."""
+        spans = [epochs for *_, epochs, _ in self._delivering]
+        every = range(min((one.start for one in spans), default=0), max((one.stop for one in spans), default=0))
+        # All runs have one order: a source that goes on from a state goes on with its order.
+        at, places = self._plan.places_of(every, position)
+        for number, run, plan, epochs, end in self._delivering:
+            own = slice(*np.searchsorted(at, (epochs.start, epochs.stop)).tolist())
+            if not run.in_order:
+                yield from self._about(number, at[own], places[own], position)
+                continue
+            left_out = self._left_out[number]
+            for epoch, step, rank in plan.where(at[own], places[own]):
+                if (epoch, step) < end and position not in left_out.get((epoch, step), ()):
+                    yield number, epoch, step, rank
 
     def show(
         self,
@@ -291,51 +290,59 @@ class History:
         found = training_pixels(files, draws, **options)
         return [image if one is None else as_pnm(one) for image, one in zip(images, found, strict=True)]
 
-    def _about(self, number: int, run: Run, epoch: int, position: int) -> list[tuple[int, int]]:
+    def _about(
+        self, number: int, epochs: NDArray[np.int64], places: NDArray[np.int64], position: int
+    ) -> Iterator[tuple[int, int, int, int]]:
         """About where a run that was read out of order had a position, without what FILL repeats."""
-        plan, end = self._plans[number], State.from_dict(run.end or {})
+        plan, end = self._plans[number], State.from_dict(self._runs[number].end or {})
         assert isinstance(plan, Schedule)
-        places = [
-            place for place in plan.places_of(epoch, position) if end.epoch > epoch or end.left.index(place) is None
-        ]
-        found = [at for place in places if (at := plan.where_place(epoch, place)) is not None]
-        # The batch of a sample that was left out is another one than that of its place.
-        gone = sum((one[0], one[2]) == (epoch, position) for one in self._left_out[number])
-        return found[: max(0, len(found) - gone)]
+        is_delivered = (epochs < end.epoch) | (end.left.indices(places) < 0)
+        found = plan.where(epochs[is_delivered], places[is_delivered], repeated=False)
+        for epoch, some in groupby(sorted(found), key=lambda one: one[0]):
+            # The batch of a sample that was left out is another one than that of its place.
+            gone = self._left_out[number].get((epoch, None), []).count(position)
+            yield from ((number, *one) for one in [*some][: -gone or None])
 
     @cached_property
-    def _left_out(self) -> list[set[tuple[int, int, int]]]:
-        return [{*run.left_out} for run in self._runs]
+    def _left_out(self) -> list[dict[tuple[int, int | None], list[int]]]:
+        """By run, the positions that were left out of batches, by epoch and step; out of order, of epochs."""
+        found: list[dict[tuple[int, int | None], list[int]]] = [{} for _ in self._runs]
+        for run, own in zip(self._runs, found, strict=True):
+            for epoch, step, position in {*run.left_out}:
+                own.setdefault((epoch, step if run.in_order else None), []).append(position)
+        return found
 
     @cached_property
     def _plans(self) -> list[Plan]:
         return [self._plan.of_run(run) for run in self._runs]
 
-    def _delivering(self, epoch: int) -> Iterator[tuple[int, Run, Plan, int]]:
-        """The runs that have delivered batches of an epoch, with their plans on rank 0 and how many batches."""
-        for number, run in enumerate(self._runs):
-            assert run.end is not None  # `closed` has set it
-            if _is_known(run) and run.begin["epoch"] <= epoch <= run.end["epoch"]:
-                begun = self._plans[number]
-                done = begun.delivered(epoch, run.end)
-                if done or not run.in_order:  # out of order, less than a batch of all ranks may have been delivered
-                    yield number, run, begun, done
+    @cached_property
+    def _delivering(self) -> list[tuple[int, Run, Plan, range, tuple[int, int]]]:
+        """The runs of which it is known what they have delivered, with their plans on rank 0, the epochs of which they
+        have batches, and the epoch and the number of the batch at which they ended.
+        """
+        found = []
+        for number, (run, plan) in enumerate(zip(self._runs, self._plans, strict=True)):
+            if _is_known(run):
+                assert run.end is not None  # `closed` has set it
+                last = int(run.end["epoch"])
+                done = plan.delivered(last, run.end)
+                # Out of order, less than a batch of all ranks may have been delivered.
+                epochs = range(run.begin["epoch"], last + (done > 0 or not run.in_order))
+                found.append((number, run, plan, epochs, (last, plan.first_step(last) + done)))
+        return found
 
     def _batches(self, number: int, run: Run, epoch: int, step: int) -> Iterator[Replayed]:
-        gone = {
-            position
-            for its_epoch, its_step, position in self._left_out[number]
-            if its_epoch == epoch and (its_step == step or not run.in_order)
-        }
+        gone = self._left_out[number].get((epoch, step if run.in_order else None), [])
         for rank, (positions, places) in self._plans[number].on_all_ranks(epoch, step):
-            kept = [at for at, position in enumerate(positions.tolist()) if position not in gone]
+            kept = np.flatnonzero(~np.isin(positions, gone))
             lost = len(positions) - len(kept)
-            if lost and run.last_batch_policy != "PARTIAL" and kept:
-                kept = [*islice(cycle(kept), run.batch_size)]
-            if kept or run.last_batch_policy != "PARTIAL":  # a batch of which nothing is left is not delivered
+            if lost and run.last_batch_policy != "PARTIAL" and len(kept):
+                kept = np.resize(kept, run.batch_size)
+            if len(kept) or run.last_batch_policy != "PARTIAL":  # a batch of which nothing is left is not delivered
                 # An empty batch is filled with samples of another batch. Missing and undecodable images are replaced
                 # one after the other, so a batch with both is filled in two steps.
-                is_filled_once = run.last_batch_policy == "PARTIAL" or (bool(kept) and lost < 2)
+                is_filled_once = run.last_batch_policy == "PARTIAL" or (len(kept) > 0 and lost < 2)
                 is_exact = is_filled_once and self._is_exact(run, rank)
                 found = positions[kept]
                 yield Replayed(number, epoch, step, rank, found, places[kept], self._ids(found), is_exact)

@@ -16,8 +16,9 @@ unless there are fewer places than one global batch. DROP leaves the partial glo
 the same number of steps, and only full batches.
 """
 
-from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias, get_args
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,7 +97,7 @@ class Sharding:
         """
         # Of all that the ranks repeat, this rank's follow those of the ranks before it. They are taken from the whole
         # epoch, so that they are the same if a rest of the epoch is distributed.
-        before = self.rank * self.batch_size - self.rows % self.global_batch_size * self.rank // self.world_size
+        before = int(self._repeated_before(self.rank))
         return np.arange(before, before + self.repeats(step), dtype=np.int64) % rows
 
     def own(self, numbers: NDArray[np.int64], /) -> NDArray[np.int64]:
@@ -110,23 +111,28 @@ class Sharding:
         )
         return firsts + shares + inside
 
-    def where(self, index: int, /) -> tuple[int, int] | None:
-        """The step and the rank at which a place comes, of those that are distributed; None if DROP leaves it out."""
-        step, inside = divmod(index, self.global_batch_size)
-        size = min(self.rows - step * self.global_batch_size, self.global_batch_size)
-        if size < self.global_batch_size and self.last_batch_policy == "DROP":
-            return None
+    def where(self, indices: NDArray[np.int64], /) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The steps and the ranks at which places come, of those that are distributed. DROP leaves out those whose step
+        would be number `most_steps`.
+        """
+        steps, inside = np.divmod(indices, self.global_batch_size)
+        sizes = np.minimum(self.rows - steps * self.global_batch_size, self.global_batch_size)
         # The last rank whose share begins at this place or before it: size * rank // world_size <= inside.
-        return step, ((inside + 1) * self.world_size - 1) // size
+        return steps, ((inside + 1) * self.world_size - 1) // sizes
 
-    def where_repeated(self, place: int, rows: int, /) -> list[tuple[int, int]]:
-        """The step and the ranks at which FILL repeats a place of an epoch of ``rows`` places."""
-        last = self.rows // self.global_batch_size
-        lacking = self.global_batch_size - self.rows % self.global_batch_size
-        if self.last_batch_policy != "FILL" or lacking == self.global_batch_size or place >= lacking:
-            return []
-        ranks = (replace(self, rank=rank) for rank in range(self.world_size))
-        return [(last, one.rank) for one in ranks for again in one.repeated(last, rows).tolist() if again == place]
+    def where_repeated(self, places: NDArray[np.int64], rows: int, /) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Which of these places of an epoch of ``rows`` places FILL repeats in the last step, and the ranks that have
+        them.
+        """
+        lacking = -self.rows % self.global_batch_size if self.last_batch_policy == "FILL" else 0
+        numbers = places[:, None] + np.arange(0, lacking, rows)  # among all that the ranks repeat
+        which, again = np.nonzero(numbers < lacking)
+        befores = self._repeated_before(np.arange(self.world_size))
+        return which, np.searchsorted(befores, numbers[which, again], side="right") - 1
+
+    def _repeated_before(self, ranks: Any) -> Any:
+        """How many places the ranks before these repeat."""
+        return ranks * self.batch_size - self.rows % self.global_batch_size * ranks // self.world_size
 
     def repeats(self, step: int, /) -> int:
         """How many places at the end of this step's batch FILL repeats; 0 with other policies."""
@@ -140,9 +146,12 @@ class Sharding:
         return whole * self.batch_size + share
 
 
-def epoch_order(rows: int, /, *, fingerprint: str, seed: int, epoch: int, shuffle: bool) -> "Permutation | None":
+def epoch_order(rows: int, /, *, fingerprint: str, seed: int, epoch: int, shuffle: bool) -> Permutation | None:
     """The global order of an epoch, a function of these arguments alone; None means the split's own order."""
     # It does not depend on the number of ranks, the batch size or anything that happens at run time.
-    if not shuffle:
-        return None
-    return Permutation(rows, f"epoch order 1\0{fingerprint}\0{seed}\0{epoch}".encode())
+    return epoch_orders(rows, (epoch,), fingerprint=fingerprint, seed=seed) if shuffle else None
+
+
+def epoch_orders(rows: int, epochs: Iterable[int], /, *, fingerprint: str, seed: int) -> Permutation:
+    """The shuffled orders of several epochs, one for each position that is asked for."""
+    return Permutation(rows, *(f"epoch order 1\0{fingerprint}\0{seed}\0{epoch}".encode() for epoch in epochs))

@@ -1,7 +1,7 @@
 """What all plans, which say which sample comes when, have in common. Pure arithmetic."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol, Self
@@ -160,8 +160,16 @@ class Plan(ABC):
         return [(rank, self.placed(batch)) for rank, batch in planned if batch is not None]
 
     @abstractmethod
-    def where(self, epoch: int, position: int, /) -> list[tuple[int, int]]:
-        """The batches of an epoch, on any rank, that have a position: their numbers and ranks, ascending."""
+    def places_of(self, epochs: Sequence[int], position: int, /) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The places at which a position comes in epochs, and the epoch of each, as two arrays: first the epochs, as
+        they are given. An epoch may have it once, several times or not at all.
+        """
+
+    @abstractmethod
+    def where(self, epochs: NDArray[np.int64], places: NDArray[np.int64], /) -> list[tuple[int, int, int]]:
+        """The batches, on any rank, that have places of the orders of epochs: their epochs, numbers and ranks. A place
+        that FILL repeats has several.
+        """
 
     def _begin(self, epoch: int) -> Any:
         """The state at the start of an epoch: all of it, or the rest in the loaded state."""

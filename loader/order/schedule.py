@@ -1,8 +1,9 @@
 """Which samples a rank delivers in each epoch, batch by batch, and its position after a batch. Pure arithmetic."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import repeat
 from typing import Any, Self, TypeAlias
 
 import numpy as np
@@ -12,7 +13,7 @@ from formats.permutation import Permutation
 from loader.errors import StateError
 from loader.order.buckets import BucketedOrder
 from loader.order.history import closed
-from loader.order.permutation import Sharding, epoch_order
+from loader.order.permutation import Sharding, epoch_order, epoch_orders
 from loader.order.plan import Placed, Plan, check_same
 from loader.order.state import Left, Share, State
 from loader.order.strata import Classes, Sampling, Strata, StratifiedOrder
@@ -69,13 +70,17 @@ class Schedule(Plan):
 
     def order(self, epoch: int, /) -> Order | None:
         """The positions of the split at the places of an epoch; None: the places themselves."""
-        if self.sampling is not None and self.classes is not None and self.sampling.name == "bucketed":
-            return BucketedOrder(
-                self.classes, self.sampling.batch, fingerprint=self.fingerprint, seed=self.seed, epoch=epoch
-            )
         if self._strata is not None:
-            return StratifiedOrder(self._strata, fingerprint=self.fingerprint, seed=self.seed, epoch=epoch)
+            return self._order_of_classes(epoch)
         return epoch_order(self.rows, fingerprint=self.fingerprint, seed=self.seed, epoch=epoch, shuffle=self.shuffle)
+
+    def _order_of_classes(self, epoch: int) -> StratifiedOrder | BucketedOrder:
+        named: Any = {"fingerprint": self.fingerprint, "seed": self.seed, "epoch": epoch}
+        assert self.sampling is not None
+        assert self._strata is not None
+        if self.sampling.name == "bucketed":
+            return BucketedOrder(self._strata.classes, self.sampling.batch, **named)
+        return StratifiedOrder(self._strata, **named)
 
     def after_samples(self, epoch: int, /, *, end: int, late: Iterable[int]) -> State:
         begin = self._begin(epoch)
@@ -126,40 +131,53 @@ class Schedule(Plan):
     def on_all_ranks(self, epoch: int, step: int, /) -> list[tuple[int, Placed]]:
         # At once: computing an order takes as long for the places of one rank as for those of all.
         begin, number = self._begin(epoch), step - self.first_step(epoch)
-        ranks = [replace(self, rank=rank) for rank in range(self.world_size)]
-        shardings = [(one.rank, one._sharding(begin.dealt)) for one in ranks]
-        having = [(rank, sharding) for rank, sharding in shardings if number < sharding.steps]
-        places = [self._places(begin.left, sharding, number) for _, sharding in having]
+        sharding = self._sharding(begin.dealt)
+        ranks = [replace(sharding, rank=rank) for rank in range(self.world_size)]
+        having = [one for one in ranks if number < one.steps]
+        places = [self._places(begin.left, one, number) for one in having]
         found = _ordered(self.order(epoch), places)
-        return [(rank, Placed(*one)) for (rank, _), *one in zip(having, found, places, strict=True)]
+        return [(one.rank, Placed(*some)) for one, *some in zip(having, found, places, strict=True)]
 
-    def where(self, epoch: int, position: int, /) -> list[tuple[int, int]]:
-        first, sharding = self.first_step(epoch), self._sharding(self._begin(epoch).dealt)
-        found: list[tuple[int, int]] = []
-        for place in self.places_of(epoch, position):
-            if (own := self.where_place(epoch, place)) is not None:
-                found.append(own)
-            found += [(first + step, rank) for step, rank in sharding.where_repeated(place, self.rows)]
-        return sorted(found)
+    def places_of(self, epochs: Sequence[int], position: int, /) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        if self._strata is None:
+            same = np.full(len(epochs), position, dtype=np.int64)
+            orders = epoch_orders(self.rows, epochs, fingerprint=self.fingerprint, seed=self.seed)
+            return np.array(epochs, dtype=np.int64), orders.inverse(same) if self.shuffle else same
+        found = [(epoch, place) for epoch in epochs for place in self._order_of_classes(epoch).places_of(position)]
+        at, places = np.array(found, dtype=np.int64).reshape(-1, 2).T
+        return at, places
 
-    def where_place(self, epoch: int, place: int, /) -> tuple[int, int] | None:
-        """The step and the rank at which a place comes; None if it was delivered before, or DROP leaves it out."""
-        left = self._begin(epoch).left
-        index = left.index(place)
-        found = None if index is None else self._sharding(len(left)).where(index)
-        return None if found is None else (self.first_step(epoch) + found[0], found[1])
+    def where(
+        self, epochs: NDArray[np.int64], places: NDArray[np.int64], /, *, repeated: bool = True
+    ) -> list[tuple[int, int, int]]:
+        """Without those that FILL repeats, if not ``repeated``."""
+        found: list[tuple[int, int, int]] = []
+        is_rest = epochs == (-1 if self.loaded is None else self.loaded.epoch)
+        for some in (is_rest, ~is_rest):  # all whole epochs are distributed alike
+            if some.any():
+                found += self._where(epochs[some], places[some], repeated=repeated)
+        return found
 
-    def places_of(self, epoch: int, position: int, /) -> list[int]:
-        """The places of an epoch at which a position comes, ascending: none, one or several."""
-        order = self.order(epoch)
-        if order is None:
-            return [position]
-        if isinstance(order, Permutation):
-            return [int(order.inverse(np.array([position]))[0])]
-        return order.places_of(position)
+    def _where(
+        self, epochs: NDArray[np.int64], places: NDArray[np.int64], *, repeated: bool
+    ) -> Iterator[tuple[int, int, int]]:
+        """The batches that have places of epochs of which the same is left."""
+        one = int(epochs[0])
+        first, left = self.first_step(one), self._begin(one).left
+        sharding, indices = self._sharding(len(left)), left.indices(places)
+        steps, ranks = sharding.where(indices)
+        comes = (indices >= 0) & (steps < sharding.most_steps)
+        yield from zip(epochs[comes].tolist(), (steps[comes] + first).tolist(), ranks[comes].tolist(), strict=True)
+        if repeated:
+            which, again = sharding.where_repeated(places, self.rows)
+            last = first + sharding.most_steps - 1
+            yield from zip(epochs[which].tolist(), repeat(last), again.tolist(), strict=False)
 
     def _begin(self, epoch: int) -> State:
-        begin: State = super()._begin(epoch)  # its state may come from ranks with another global batch
+        begin: State = super()._begin(epoch)
+        if begin is not self.loaded:
+            return begin
+        # It may come from ranks with another global batch.
         return replace(begin, global_batch_size=self.whole.global_batch_size, checksums=self.checksums)
 
     def _whole_epoch(self, epoch: int) -> State:

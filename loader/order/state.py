@@ -5,7 +5,6 @@ delivers in order knows what all ranks have delivered at its step. Out of order 
 `merge_states` joins the states of all ranks.
 """
 
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
@@ -44,12 +43,12 @@ class Left:
             places[is_pending] = np.array(self.pending, dtype=np.int64)[indices[is_pending]]
         return places
 
-    def index(self, place: int) -> int | None:
-        """The index of a place; None if it is not left."""
-        if place >= self.start:
-            return len(self.pending) + place - self.start
-        index = bisect_left(self.pending, place)
-        return index if index < len(self.pending) and self.pending[index] == place else None
+    def indices(self, places: NDArray[np.int64], /) -> NDArray[np.int64]:
+        """The indices of places, int64 of the same shape; -1 for those that are not left."""
+        pending = np.array([*self.pending, -1], dtype=np.int64)  # the last one is no place
+        at = np.searchsorted(pending[:-1], places)
+        found = np.where(pending[at] == places, at, -1)
+        return np.where(places < self.start, found, places + (len(self.pending) - self.start))
 
     def after(self, end: int, *, late: Iterable[int] = ()) -> "Left":
         """What is left once all indices below ``end`` but the ``late`` ones were delivered."""

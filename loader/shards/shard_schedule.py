@@ -1,6 +1,6 @@
 """The epochs of a folder of shards on one rank, and its position after a batch. Pure arithmetic."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
@@ -141,16 +141,20 @@ class ShardSchedule(Plan):
         positions = self._starts[list(step.pieces)] + np.array(step.insides, dtype=np.int64)
         return Placed(positions, positions)  # an epoch has each once
 
-    def where(self, epoch: int, position: int, /) -> list[tuple[int, int]]:
+    def places_of(self, epochs: Sequence[int], position: int, /) -> tuple[Numbers, Numbers]:
+        return np.array(epochs, dtype=np.int64), np.full(len(epochs), position, dtype=np.int64)  # as `placed` gives
+
+    def where(self, epochs: Numbers, places: Numbers, /) -> list[tuple[int, int, int]]:
         # The order of shards has no inverse: all batches are looked through.
-        piece = int(np.searchsorted(self._starts, position, side="right")) - 1
-        wanted = piece, position - int(self._starts[piece])
-        return sorted(
-            (step.number, rank)
+        pieces = np.searchsorted(self._starts, places, side="right") - 1
+        insides = places - self._starts[pieces]
+        return [
+            (epoch, step.number, rank)
+            for epoch, *wanted in zip(epochs.tolist(), pieces.tolist(), insides.tolist(), strict=True)
             for rank in range(self.world_size)
             for step in replace(self, rank=rank).steps(epoch)
-            if piece in step.pieces and wanted in zip(step.pieces, step.insides, strict=True)
-        )
+            if wanted[0] in step.pieces and tuple(wanted) in zip(step.pieces, step.insides, strict=True)
+        ]
 
     @cached_property
     def _starts(self) -> Numbers:

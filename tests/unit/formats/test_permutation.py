@@ -42,6 +42,16 @@ def test_orders_of_several_lengths_are_computed_together_and_can_be_inverted(siz
     assert orders.inverse(values, lengths, which).tolist() == places.tolist()
 
 
+@given(st.lists(st.tuples(st.binary(max_size=40), st.integers(1, 1 << 61)), max_size=20), st.data())
+def test_orders_of_several_keys_are_computed_together(each: list[tuple[bytes, int]], data: st.DataObject) -> None:
+    places = [data.draw(st.integers(0, n - 1)) for _, n in each]
+    orders, lengths = Permutations(*(key for key, _ in each)), np.array([n for _, n in each], dtype=np.int64)
+    values = orders(np.array(places, dtype=np.int64), lengths, np.arange(len(each)))
+    for number, ((key, n), place, value) in enumerate(zip(each, places, values, strict=True)):
+        assert Permutations(key)(np.array(place), n, number) == value
+    assert orders.inverse(values, lengths, np.arange(len(each))).tolist() == places
+
+
 @given(st.integers(1, 1 << 61), st.binary(max_size=40), st.data())
 def test_the_inverse_finds_the_position(n: int, key: bytes, data: st.DataObject) -> None:
     place = np.array([data.draw(st.integers(0, n - 1))])
@@ -56,6 +66,8 @@ def test_another_key_gives_another_order() -> None:
 
 def test_the_order_never_changes() -> None:
     assert order(10).tolist() == [5, 7, 6, 4, 8, 1, 9, 2, 3, 0]
+    long = Permutation(1 << 54, b"key")  # its largest number has more bits than a float
+    assert long(np.arange(3)).tolist() == [4273911324610770, 17676463484022334, 5848466011924575]
 
 
 def test_numbers_are_spread_evenly_over_positions() -> None:

@@ -149,6 +149,29 @@ def test_batches_that_were_not_read_are_not_in_the_history(folder: loader.Folder
     assert history.unknown == ["run 0: the batches before step 0 of epoch 5"]  # workers may have read them
 
 
+@pytest.mark.parametrize(
+    ("steps", "found"),
+    [
+        (range(9), [3, 4, 5]),
+        (range(1, 9, 3), [4]),
+        (range(2, 9, 3), [5]),
+        (range(9, 0, -3), [3]),
+        (range(5, 3), []),
+        (range(4, 10**30, 10), [4]),
+        (6, []),
+    ],
+)
+def test_steps_are_any_range(folder: loader.Folder, steps: range | int, found: list[int]) -> None:
+    with source_of(folder) as source:
+        list(islice(source.epoch(0), 3))
+        state = {name: value for name, value in source.state_dict().items() if name != "past"}
+    with source_of(folder) as source:
+        source.load_state_dict(state)
+        list(source.epoch(0))
+        history = loader.History(folder, source.state_dict())
+    assert [one.step for one in history.replay(0, steps)] == found
+
+
 def test_a_pass_that_fails_beside_another_one_leaves_a_gap(folder: loader.Folder) -> None:
     (Path(folder.address) / folder.paths[0].decode()).unlink()
     with source_of(folder, shuffle=False) as source:

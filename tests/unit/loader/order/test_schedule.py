@@ -220,3 +220,39 @@ def test_the_state_of_a_single_rank_is_refused() -> None:
     state = replace(USUAL.after(0, steps=2), share=Share(0, 2, 4, 8, (3,))).to_dict()
     with pytest.raises(StateError, match=r"Found: the state of one rank .* Join .* with loader\.merge_states"):
         USUAL.going_on(state)
+
+
+@settings(max_examples=60)
+@given(
+    st.integers(1, 50),
+    batches_and_worlds,
+    batches_and_worlds,
+    st.sampled_from(["FILL", "PARTIAL", "DROP"]),
+    orders,
+    st.data(),
+)
+def test_the_batches_of_a_position_are_those_in_which_it_is(
+    rows: int,
+    before: tuple[int, int],
+    size: tuple[int, int],
+    policy: LastBatchPolicy,
+    order: str,
+    data: st.DataObject,
+) -> None:
+    """In whole epochs and in the rest of one, with places that are left before those that come next."""
+    plan = usual(rows, order)
+    pending = data.draw(st.sets(st.integers(0, rows - 1)))
+    state = plan.after(1).after(max(pending, default=-1) + 1, late=pending)
+    batch_size, world_size = size
+    plan = replace(plan, batch_size=batch_size, world_size=world_size, last_batch_policy=policy).going_on(
+        replace(state, global_batch_size=before[0] * before[1]).to_dict()
+    )
+    wanted: dict[int, set[tuple[int, int, int]]] = {position: set() for position in range(rows)}
+    first = state.epoch
+    for epoch in range(first, first + 3):
+        for one in ranks(plan, *size):
+            for step in one.steps(epoch):
+                for position in step.positions.tolist():
+                    wanted[position].add((epoch, step.number, one.rank))
+    for position, batches in wanted.items():
+        assert set(plan.where(*plan.places_of(range(first, first + 3), position))) == batches
