@@ -233,8 +233,8 @@ class FailoverSource(Source):
     Args:
         split: What `open_split` returned, with a checksum of each image.
         stores: Where the images are, the preferred store first: a `Cluster` with the tables of the split, class
-            folders (`open_folder` with the ``dataset`` and ``or_split`` of the ingest), or shards of the split
-            (``shard.py --split``). One is enough.
+            folders (`open_folder` with the ``dataset`` and ``or_split`` of the ingest, one for each ``or_split``), or
+            shards of the split (``shard.py --split``). One is enough.
         batch_size: Samples of a batch on this rank.
         rank: The number of this rank, from 0. Give both ``rank`` and ``world_size``, or neither.
         world_size: The number of ranks.
@@ -285,7 +285,7 @@ class FailoverSource(Source):
             last_batch_policy=last_batch_policy, memory_budget=memory_budget, timeout=timeout,
             max_in_flight=max_in_flight,
         )  # fmt: skip
-        make_fetcher = failover_of(split, stores)
+        make_fetcher = failover_of(split, stores, timeout=options.timeout)
         # The caller may change them later.
         stores, class_weights, buckets = copy(stores), copy(class_weights), copy(buckets)
         parts = parts_by_id(

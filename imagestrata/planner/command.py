@@ -36,6 +36,8 @@ _TIME = re.compile(r"(\d+(?:\.\d*)?|\.\d+) ?(s|ms|us)", re.ASCII)
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 _BITS = re.compile(r"(\d+(?:\.\d*)?|\.\d+) ?([kmgt]?)bit(?:/s)?", re.ASCII | re.IGNORECASE)
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+_LONGEST_TRIP = 60.0  # seconds that the loader gives an image by default
+_SMALLEST_WINDOW = 10_000  # bytes; TCP begins with more
 _WAITS = 0.01  # a GPU that waits less is as fast as it can be
 _SPARE = 1.05  # a limit that is not this much above what GPUs take is named
 _WINDOWS = 2.0  # reads in flight, in round trips: `loader.prefetch.window` keeps as many
@@ -45,7 +47,7 @@ def parser() -> Parser:
     """The options of `imagestrata plan`."""
     made = Parser("imagestrata plan", manual=__doc__)
     add = made.add_argument
-    add("--rtt", type=_seconds, metavar="TIME", help="the round trip to the cluster")
+    add("--rtt", type=_trip, metavar="TIME", help="the round trip to the cluster")
     add("--image", type=size, metavar="SIZE", help="the mean size of an encoded image")
     add("--bandwidth", type=_bandwidth, metavar="N", help="of the network that all GPUs share, a second (10Gbit)")
     add("--cluster", type=_above_0, metavar="N", help="images a second that the cluster sends (default: no limit)")
@@ -57,8 +59,10 @@ def parser() -> Parser:
     add("--memory-budget", type=size, default=256_000_000, metavar="SIZE",
         help="bytes that a rank reads ahead (default: 256M)")  # fmt: skip
     add("--connections", type=_at_least_1, metavar="N", help="connections of a rank (default: as the loader chooses)")
-    add("--window", type=size, default=2_000_000, metavar="SIZE",
+    add("--window", type=_window, default=2_000_000, metavar="SIZE",
         help="bytes that a connection carries in a round trip (default: 2M)")  # fmt: skip
+    add("--max-in-flight", type=_at_least_1, default=4096, metavar="N",
+        help="reads in flight of a rank (default: %(default)s)")  # fmt: skip
     add("--measure", metavar="HOST,...", help="measure this cluster")
     add("--split", metavar="SPLIT", help="with --measure: the split folder or split dictionary to read")
     add("--index", type=whole_number, default=0, metavar="N", help="which of its splits (default: %(default)s)")
@@ -107,14 +111,16 @@ def _plan(args: argparse.Namespace, measured: Measured | None) -> Plan:
     usual: dict[str, Any] = {"cluster": math.inf, "bandwidth": math.inf, "client": CLIENT_SECONDS}
     if measured is not None:
         usual = {"rtt": measured.round_trip, "image": measured.image_bytes, "cluster": measured.rate}
-        usual |= {"bandwidth": measured.rate * measured.image_bytes, "client": measured.client}
+        usual |= {"bandwidth": math.inf, "client": measured.client}
+        if args.image is not None:  # images of another size: what was measured may be the network
+            usual["bandwidth"] = measured.rate * measured.image_bytes
     given = {name: getattr(args, name) for name in ("rtt", "image", "cluster", "bandwidth")}
     found = usual | {name: value for name, value in given.items() if value is not None}
     return Plan(
         round_trip=found["rtt"], image_bytes=found["image"], cluster=found["cluster"], bandwidth=found["bandwidth"],
         client=found["client"], gpus=args.gpus, batch_size=args.batch,
         step=args.step, decode=args.decode, threads=args.threads, memory_budget=args.memory_budget,
-        connections=args.connections, connection_bytes=args.window,
+        connections=args.connections, connection_bytes=args.window, max_in_flight=args.max_in_flight,
     )  # fmt: skip
 
 
@@ -131,7 +137,8 @@ def limits(plan: Plan) -> dict[str, float]:
         "GPUs": plan.demand,
         "decoding": plan.gpus * plan.threads / plan.decode if plan.decode else math.inf,
         "reading": plan.gpus / plan.client,
-        "memory": plan.gpus * plan.memory_budget / size / trip if trip else math.inf,
+        "memory": plan.gpus * max(plan.memory_budget / size, plan.batch_size) / trip if trip else math.inf,
+        "reads in flight": plan.gpus * plan.max_in_flight / trip if trip else math.inf,
         "connections": plan.gpus * plan.opened * plan.connection_bytes / trip / size if trip else math.inf,
         "network": plan.bandwidth / size,
         "cluster": plan.cluster,
@@ -154,33 +161,35 @@ def improved(plan: Plan) -> Plan:
         threads=max(plan.threads, threads),
         memory_budget=max(plan.memory_budget, math.ceil(budget / 1e6) * 1_000_000),
         connections=plan.connections if links <= plan.opened else links,
+        max_in_flight=max(plan.max_in_flight, math.ceil(_WINDOWS * goal * plan.round_trip)),
     )
 
 
 def report(plan: Plan, outcome: Outcome, measured: Measured | None) -> Iterator[str]:
     """What a plan leads to, line by line."""
-    trip, share = plan.round_trip * 1000, outcome.rate / plan.demand
-    where = "measured" if measured is not None else "given"
-    yield f"{where}: a round trip of {trip:.4g} ms, images of {plan.image_bytes / 1000:,.4g} kB" + (
-        f", {measured.rate:,.0f} images/s by {counted(plan.gpus, 'process', 'processes')}"
-        if measured is not None
-        else ""
+    where = (
+        "" if measured is None else f"; measured: {1000 * measured.round_trip:.3g} ms, {shown(measured.rate)} images/s"
     )
+    by = "" if measured is None else f" by {counted(plan.gpus, 'process', 'processes')}"
+    trip, image = shown(1000 * plan.round_trip), shown(plan.image_bytes / 1000)
+    yield f"a round trip of {trip} ms, images of {image} kB{where}{by}"
     is_fed = plan.step > 0
-    yield _line("images/s", f"{outcome.rate:,.0f}" + (f" of {plan.demand:,.0f} that the GPUs take" if is_fed else ""))
+    taken = f" of {shown(plan.demand)} that the GPUs take" if is_fed else ""
+    yield _line("images/s", f"{shown(outcome.rate)}{taken}")
     if is_fed:
-        yield _line("GPUs wait", f"{outcome.waiting:.1%} of the time" if share < 1 or outcome.waiting else "never")
+        yield _line("GPUs wait", f"{outcome.waiting:.1%} of the time" if outcome.waiting else "never")
     yield _line("first batch", f"{outcome.first_batch:.2f} s after connecting")
     yield _line("reads in flight", f"{outcome.in_flight:,} of a rank")
     yield _line("connections", f"{plan.opened:,} of a rank, {plan.gpus * plan.opened:,} in all")
-    on_way = outcome.in_flight * plan.image_bytes
-    used = min(plan.memory_budget, outcome.held_bytes + on_way)
-    yield _line("memory", f"{used / 1e6:,.0f} MB of a memory_budget of {plan.memory_budget / 1e6:,.0f} MB, of a rank")
+    memory = (
+        f"{shown(outcome.memory / 1e6)} MB, with a memory_budget of {shown(plan.memory_budget / 1e6)} MB, of a rank"
+    )
+    yield _line("memory", memory)
     if not plan.decode:
         yield _line("decoding", "not given (--decode), so it takes no time here")
     yield "the most images/s of each part, if nothing else limits it:"
     for name, most in sorted(limits(plan).items(), key=lambda one: one[1]):
-        yield f"  {name:<15} {most:>10,.0f}"
+        yield f"  {name:<15} {shown(most):>10}"
 
 
 def advice(plan: Plan, outcome: Outcome, better: Plan, after: Outcome | None) -> Iterator[str]:
@@ -196,7 +205,7 @@ def advice(plan: Plan, outcome: Outcome, better: Plan, after: Outcome | None) ->
     changes = _changes(plan, better)
     if after is not None:
         waits = f", and the GPUs wait {after.waiting:.1%} of the time" if plan.step else ""
-        yield f"With {', '.join(changes)}: {after.rate:,.0f} images/s{waits}."
+        yield f"With {', '.join(changes)}: {shown(after.rate)} images/s{waits}."
 
 
 def _waits(plan: Plan, outcome: Outcome) -> bool:
@@ -206,7 +215,8 @@ def _waits(plan: Plan, outcome: Outcome) -> bool:
 
 def _changes(plan: Plan, better: Plan) -> list[str]:
     """The options that differ, as one gives them to a source or to a DALI iterator."""
-    names = {"threads": "num_threads", "memory_budget": "memory_budget", "connections": "connections"}
+    same = ("memory_budget", "connections", "max_in_flight")
+    names = {"threads": "num_threads", **dict(zip(same, same, strict=True))}
     return [
         f"{name}={getattr(better, one):_}" for one, name in names.items() if getattr(better, one) != getattr(plan, one)
     ]
@@ -237,6 +247,11 @@ def _as_json(
     }
 
 
+def shown(value: float) -> str:
+    """A number with three digits or more."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def _line(name: str, text: str) -> str:
     return f"{name:<17} {text}"
 
@@ -254,6 +269,18 @@ def _seconds(text: str) -> float:
     if found is None:
         raise argparse.ArgumentTypeError(f"wanted a time with a unit, such as 150ms or 0.2s. Found: {text!r}")
     return float(found[1]) * _SECONDS[found[2]]
+
+
+def _trip(text: str) -> float:
+    if (found := _seconds(text)) >= _LONGEST_TRIP:
+        raise argparse.ArgumentTypeError(f"wanted a round trip below {_LONGEST_TRIP:.0f} s. Found: {text!r}")
+    return found
+
+
+def _window(text: str) -> int:
+    if (found := size(text)) < _SMALLEST_WINDOW:
+        raise argparse.ArgumentTypeError(f"wanted at least {_SMALLEST_WINDOW:,} bytes. Found: {text!r}")
+    return found
 
 
 def _bandwidth(text: str) -> float:

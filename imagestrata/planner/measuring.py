@@ -1,8 +1,8 @@
 """What a real cluster sends to the ranks of this machine: round trip, images a second, and their size."""
 
 import asyncio
+import signal
 import time
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 
@@ -42,9 +42,18 @@ def measure(split: Split, cluster: Cluster, *, ranks: int, seconds: float) -> Me
     trip = asyncio.run(round_trip(cluster.hosts, cluster.port, cluster.access.tls(), times=_PROBES))
     if trip is None:
         raise loader.UnreachableError(f"Wanted Cassandra at {cluster.place}. Found: no answer. Is it running?")
-    with ProcessPoolExecutor(ranks, mp_context=get_context("spawn")) as pool:
-        given = [(split, cluster, rank, ranks, seconds) for rank in range(ranks)]
-        found = list(pool.map(_read, *zip(*given, strict=True)))
+    if len(split) < ranks:
+        raise ImagestrataError(
+            f"Wanted an image for each of {ranks} GPUs. Found: {len(split)} in {split!r}. Use --gpus."
+        )
+    given = [(split, cluster, rank, ranks, seconds) for rank in range(ranks)]
+    usual = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for this process, which ends the others
+    try:
+        pool = get_context("spawn").Pool(ranks)
+    finally:
+        signal.signal(signal.SIGINT, usual)
+    with pool:
+        found = pool.starmap_async(_read, given, chunksize=1).get()
     images, rate = sum(one.images for one in found), sum(one.images / one.seconds for one in found)
     return Measured(
         round_trip=trip,
@@ -57,9 +66,11 @@ def measure(split: Split, cluster: Cluster, *, ranks: int, seconds: float) -> Me
 
 def _read(split: Split, cluster: Cluster, rank: int, ranks: int, seconds: float) -> _Read:
     """Read epochs, as one of the ranks. The first third of the time, in which reads in flight grow, does not count."""
+    batch_size = min(_BATCH, len(split) // ranks)
     with loader.CassandraSource(
-        split, cluster=cluster, batch_size=_BATCH, rank=rank, world_size=ranks, memory_budget=_BUDGET
-    ) as source:
+        split, cluster=cluster, batch_size=batch_size, rank=rank, world_size=ranks, memory_budget=_BUDGET,
+        on_missing="skip", max_missing=1.0,
+    ) as source:  # fmt: skip
         source.connect()
         begun = time.monotonic()
         images = size = epoch = 0

@@ -13,6 +13,7 @@ is simulated, with its part of the cluster and the network.
 """
 
 import asyncio
+import math
 import queue
 import random
 from collections import deque
@@ -39,9 +40,11 @@ CLIENT_SECONDS = 0.15e-3  # measured, with acsylla and images of 110 kB
 _RESOLUTION = 1e-9  # seconds; a timer that is due within this time is due now
 _TIMEOUT = 60.0  # seconds that the loader gives an image by default
 _TOGETHER = 128  # reads that a node of Cassandra works on at a time, native_transport_max_threads
+_PIECES = 4  # of what a connection carries in a round trip
 _DECODED = 2  # batches that DALI keeps for the GPU
 _WARM_SECONDS, _WARM_ROUND_TRIPS = 5.0, 20  # before the steady part: reads in flight have grown, and memory is full
-_MOST_IMAGES, _LEAST_BATCHES = 60_000, 12  # to simulate, so that a plan takes seconds
+_LEAST_WINDOWS = 12  # images, in most reads in flight
+_MOST_PIECES, _LEAST_BATCHES = 60_000, 6  # to simulate, so that a plan takes seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +74,11 @@ class Plan:
         return self.nodes * (chosen if self.connections is None else self.connections)
 
     @property
+    def pieces(self) -> int:
+        """In how many pieces an image leaves, so that a connection is never empty for lack of room for all of it."""
+        return math.ceil(self.image_bytes / self.connection_bytes * _PIECES)
+
+    @property
     def demand(self) -> float:
         """The images a second that all GPUs take if they never wait."""
         return self.gpus * self.batch_size / self.step if self.step else float("inf")
@@ -84,7 +92,7 @@ class Outcome:
     waiting: float  # the share of the steady part in which a GPU waits, from 0 to 1
     first_batch: float  # when the first batch is there, after connecting
     in_flight: int  # the most reads of a rank
-    held_bytes: int  # the most bytes of a rank that were read and not yet decoded
+    memory: int  # the most bytes of a rank that were read and not yet decoded, or in flight
 
 
 def simulate(plan: Plan, *, progress: Callable[[int, int], None] = lambda done, total: None) -> Outcome:
@@ -111,7 +119,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def __init__(self) -> None:
         super().__init__()
-        self.now = 0.0  # seconds
+        self.now = 1.0  # seconds; the loader takes 0 for "not yet"
         self._clock_resolution = _RESOLUTION
         self._selector = self  # asyncio's loop asks it for events, and so lets time pass
 
@@ -167,24 +175,25 @@ class _Queue:
 
 
 class _Connection:
-    """When bytes leave a connection that has so many on their way at most."""
+    """A connection that has so many bytes on their way at most."""
 
-    def __init__(self, most: float) -> None:
-        self._most, self._left = most, most
+    def __init__(self, loop: VirtualLoop, most: float) -> None:
+        self._loop, self.most, self._left = loop, most, most
         self._known: deque[tuple[float, float]] = deque()  # when what was sent is known to have arrived, and its bytes
-        self._now = 0.0
+        self.turn = asyncio.Lock()  # one image after another
 
-    def begin(self, now: float, size: float) -> float:
-        """When these bytes can begin to leave, after all before them."""
-        self._now = max(self._now, now)
-        while self._known and (self._known[0][0] <= self._now or self._left < min(size, self._most)):
-            at, freed = self._known.popleft()
-            self._now, self._left = max(self._now, at), self._left + freed
-        self._left -= size
-        return self._now
+    async def room(self, size: float) -> None:
+        """Wait until so many bytes may leave."""
+        while True:
+            while self._known and self._known[0][0] <= self._loop.now + _RESOLUTION:
+                self._left += self._known.popleft()[1]
+            if size <= self._left or not self._known:
+                return
+            await asyncio.sleep(self._known[0][0] - self._loop.now)
 
     def sent(self, size: float, arrives: float) -> None:
-        """Record when what has left is known to have arrived."""
+        """Record what has left, and when it is known to have arrived."""
+        self._left -= size
         self._known.append((arrives, size))
 
 
@@ -222,26 +231,35 @@ class _Network:
         self._plan, self._loop = plan, loop
         self._image = bytes(plan.image_bytes)
         self._is_free = {"network": 0.0, "client": 0.0}  # from when on
-        self._seconds = {"network": plan.gpus * plan.image_bytes / plan.bandwidth, "client": plan.client}
         together = max(1, _TOGETHER * plan.nodes // plan.gpus)
         self._cluster = _Cluster(loop, seconds=plan.gpus / plan.cluster, together=together)
-        self._links = [_Connection(plan.connection_bytes) for _ in range(plan.opened)]
+        self._links = [_Connection(loop, plan.connection_bytes) for _ in range(plan.opened)]
         self._turn = count()
 
     async def read(self, one: bytes, position: int, /) -> Row:
         """The image, when its answer has arrived."""
-        plan, half = self._plan, self._plan.round_trip / 2
+        half = self._plan.round_trip / 2
         await asyncio.sleep(half)
         await self._cluster.answer()
-        link = self._links[next(self._turn) % len(self._links)]
-        sent = self._pass("network", link.begin(self._loop.now, plan.image_bytes))
-        link.sent(plan.image_bytes, sent + 2 * half)
-        await asyncio.sleep(self._pass("client", sent + half) - self._loop.now)
+        sent = await self._send(self._links[next(self._turn) % len(self._links)])
+        arrived = self._pass("client", sent + half, self._plan.client)
+        await asyncio.sleep(arrived - self._loop.now)
         return self._image, 0, ()
 
-    def _pass(self, what: str, now: float) -> float:
-        """When an image has passed what takes one after another."""
-        self._is_free[what] = done = max(self._is_free[what], now) + self._seconds[what]
+    async def _send(self, link: _Connection) -> float:
+        """Send the image in pieces of its share of the connection; returns when its last byte has left."""
+        plan, pieces = self._plan, self._plan.pieces
+        size, sent = plan.image_bytes / pieces, self._loop.now
+        async with link.turn:
+            for _ in range(pieces):
+                await link.room(size)
+                sent = self._pass("network", self._loop.now, plan.gpus * size / plan.bandwidth)
+                link.sent(size, sent + plan.round_trip)
+        return sent
+
+    def _pass(self, what: str, now: float, seconds: float) -> float:
+        """When an image, or a piece of it, has passed what takes one after another."""
+        self._is_free[what] = done = max(self._is_free[what], now) + seconds
         return done
 
     def wanted(self, one: bytes, position: int, /) -> str:
@@ -262,7 +280,8 @@ class _Rank:
         batches = InOrder(self._steps(), _no_ids, batch_size=plan.batch_size, is_padded=False)
         self._stream = FetchStream(iter([batches]), cast(Any, _Thread(loop)), context)
         self._reading = loop.create_task(self._stream.run())
-        self._got = [0.0]  # when each batch began on the GPU
+        self._began = loop.now
+        self._got = [0.0]  # when each batch began on the GPU, in seconds of the training
         self._waited = [0.0]  # how long the GPU has waited up to then
 
     def _steps(self) -> Iterator[Step]:
@@ -274,21 +293,23 @@ class _Rank:
         """Take batches until the rate is steady."""
         plan, loop, meter = self._plan, self._loop, self._meter
         warm = max(_WARM_SECONDS, _WARM_ROUND_TRIPS * plan.round_trip)
-        most = max(_MOST_IMAGES // plan.batch_size, _LEAST_BATCHES)
+        most = max(_MOST_PIECES // (plan.batch_size * plan.pieces), _LEAST_BATCHES)
         decoding = plan.decode * plan.batch_size / plan.threads
-        decoded = first = held = flying = 0.0
+        decoded = first = memory = flying = 0.0
         for number in range(most):
             ended = self._got[-1] + plan.step if number else 0.0  # of the GPU's batch before
             # The decoder goes on when one of its batches has been taken.
-            loop.run_to(max(decoded, self._got[max(0, number + 1 - _DECODED)]))
-            held, flying = max(held, meter.held_bytes), max(flying, meter.in_flight)
+            loop.run_to(self._began + max(decoded, self._got[max(0, number + 1 - _DECODED)]))
+            memory = max(memory, meter.held_bytes + meter.in_flight * plan.image_bytes)
+            flying = max(flying, meter.in_flight)
             self._stream.take()
-            decoded = loop.now + decoding
+            decoded = loop.now - self._began + decoding
             begun = max(decoded, ended)
             first = first or begun
             self._got.append(begun)
             self._waited.append(self._waited[-1] + max(0.0, begun - ended))
-            if begun >= 3 * warm and number >= _LEAST_BATCHES:
+            # Reads in flight can end all at once, so that a part of few is not steady.
+            if begun >= 3 * warm and number * plan.batch_size >= _LEAST_WINDOWS * flying:
                 break
             progress(number, most)
         begins = next(at for at, got in enumerate(self._got) if 3 * got >= self._got[-1])
@@ -298,7 +319,7 @@ class _Rank:
             waiting=(self._waited[-1] - self._waited[begins]) / seconds,
             first_batch=first,
             in_flight=int(flying),
-            held_bytes=int(held),
+            memory=int(memory),
         )
 
     def close(self) -> None:

@@ -22,7 +22,9 @@ class FileFetcher:
     most_in_flight = 4 * _THREADS
 
     def __init__(self, folder: Folder, places: NDArray[np.int64] | None = None) -> None:
-        """``places``: the places of files in the folder, int64 ``(n,)`` by position; None if they are positions."""
+        """``places``: the places of files in the folder, int64 ``(n,)`` by position, -1 for none; None if they are
+        positions.
+        """
         self._root = os.fsencode(folder.address)
         self._paths, self._places = folder.paths, places
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="loader-files")
@@ -31,6 +33,8 @@ class FileFetcher:
         """Does nothing: errors are raised for each file."""
 
     async def read(self, one: bytes, position: int, /) -> Row:
+        if self._places is not None and self._places[position] < 0:
+            raise MissingImageError(f"Wanted image {UUID(bytes=one)} from {os.fsdecode(self._root)}. Found: none")
         try:
             data = await asyncio.get_running_loop().run_in_executor(self._pool, _read, self._path(position))
             if not data:

@@ -27,6 +27,7 @@ from formats.checksums import UNKNOWN, checksum
 from loader.cassandra.clients import readers_of
 from loader.cassandra.cluster import Cluster
 from loader.errors import (
+    AccessError,
     ChangedImageError,
     LoaderError,
     MissingImageError,
@@ -46,15 +47,17 @@ Store: TypeAlias = Cluster | Folder | Shards
 
 log = logging.getLogger(__name__)
 
+# Seconds that a read waits for a store if there is another: the client gives up silent nodes after about as long.
+_PATIENCE = 12.0
 _AWAY_SECONDS = 30.0  # a store that does not answer is tried again after this time
 # Reads in a row after which a store counts as away. Single ones fail also if it is only overloaded; with fewer reads in
 # flight, each would wait for the error of its own read.
 _FAILED_READS = 8
 
 
-def failover_of(split: Split, stores: Sequence[Store]) -> "Callable[[], FailoverFetcher]":
-    """A function that makes a fetcher, one for each process. Raises `OptionError`, and `SplitError` for a store that
-    does not have the split's images.
+def failover_of(split: Split, stores: Sequence[Store], *, timeout: float) -> "Callable[[], FailoverFetcher]":
+    """A function that makes a fetcher, one for each process; ``timeout`` is in seconds, for one image. Raises
+    `OptionError`, and `SplitError` for a store that does not have the split's images.
     """
     if isinstance(split, (Folder, Shards)) or not isinstance(split, Split):
         raise OptionError(f"Wanted a split from loader.open_split. Found: {split!r}")
@@ -66,7 +69,8 @@ def failover_of(split: Split, stores: Sequence[Store]) -> "Callable[[], Failover
             f"Wanted a checksum of each image in {split.address}, with which all stores are compared. Found: none of "
             "some. Make the split again; tables of earlier versions get checksums from 'imagestrata migrate'."
         )
-    return partial(FailoverFetcher, [_maker(split, store) for store in stores])
+    made = [_maker(split, store) for store in stores]
+    return partial(FailoverFetcher, made, patience=min(_PATIENCE, timeout / (1 + len(made))))
 
 
 def _maker(split: Split, store: Store) -> "Made":
@@ -85,21 +89,23 @@ def _maker(split: Split, store: Store) -> "Made":
 
 
 def _places(split: Split, folder: Folder) -> NDArray[np.int64]:
-    """Where a folder has each image of a split. Raises `SplitError` if some are missing."""
+    """Where a folder has each image of a split, -1 for those that it lacks. Raises `SplitError` if it has none."""
     if split.label_type not in ("int", "none"):
         raise SplitError(f"Wanted masks or arrays beside the images of {split.address}. Found: class folders")
     known = np.ascontiguousarray(folder.ids).view("V16").ravel()
     order = np.argsort(known)
     wanted = np.ascontiguousarray(split.ids).view("V16").ravel()
     found = order[np.minimum(np.searchsorted(known, wanted, sorter=order), len(order) - 1)]
-    if missing := int((known[found] != wanted).sum()):
+    is_there = known[found] == wanted
+    if not is_there.any():
         keyspace = split.metadata_table.partition(".")[0]
         raise SplitError(
-            f"Wanted the {len(split):,} images of {split.address} in {folder.address}. Found: {missing:,} are missing. "
-            f"Open the folder with the dataset and or_split of the ingest, such as dataset={keyspace!r}, "
-            "or_split='train'."
+            f"Wanted images of {split.address} in {folder.address}. Found: none. Open the folder with the dataset and "
+            f"or_split of the ingest, such as dataset={keyspace!r}, or_split='train'."
         )
-    return found
+    if missing := len(split) - int(is_there.sum()):
+        log.warning("%s lacks %s of the %s images of %s", folder.address, missing, len(split), split.address)
+    return np.where(is_there, found, -1)
 
 
 def _check_shards(split: Split, shards: Shards) -> None:
@@ -206,8 +212,8 @@ class FailoverFetcher:
 
     most_in_flight = None
 
-    def __init__(self, stores: Sequence[Made]) -> None:
-        self._stores = [_Store(one) for one in stores]
+    def __init__(self, stores: Sequence[Made], *, patience: float = _PATIENCE) -> None:
+        self._stores, self._patience = [_Store(one) for one in stores], patience
 
     @property
     def connections(self) -> int:
@@ -227,22 +233,25 @@ class FailoverFetcher:
 
     async def read(self, one: bytes, position: int, /) -> Row:
         errors: list[LoaderError] = []
-        for store in self._in_turn():
+        in_turn = self._in_turn()
+        answering = [store for store in in_turn if not store.until]
+        for store in in_turn:
+            answering = [other for other in answering if other is not store]
             try:
-                await store.connect()
-                row = await store.fetcher.read(one, position)
+                row = await self._read(store, one, position, self._patience if answering else None)
             except UnreachableError as error:
                 store.failed += 1
                 if store.failed >= _FAILED_READS or store.until or not store.is_connected:
                     self._lose(store, error)
                 errors.insert(0, error)  # it is raised if no store has the image, so that the read is repeated
-            except (MissingImageError, ChangedImageError, ShardError) as error:
-                if store.is_table:
+            except (AccessError, MissingImageError, ChangedImageError, ShardError) as error:
+                if store.is_table or not store.is_connected:
                     raise
                 errors.append(error)
                 if not store.has_lacked and len(self._stores) > 1:
                     store.has_lacked = True
-                    log.warning("%s lacks images, which are read from other stores; the first: %s", store.name, error)
+                    log.warning("%s lacks images, or has other bytes, which are read from other stores; the first: %s",
+                                store.name, error)  # fmt: skip
             else:
                 store.failed = 0
                 if store.until:
@@ -250,6 +259,16 @@ class FailoverFetcher:
                     log.warning("%s answers again", store.name)
                 return row
         raise errors[0]
+
+    async def _read(self, store: _Store, one: bytes, position: int, patience: float | None) -> Row:
+        """The image from a store, within so many seconds; None if no other store is left that answers."""
+        try:
+            async with asyncio.timeout(patience):
+                await store.connect()
+                return await store.fetcher.read(one, position)
+        except TimeoutError:
+            wanted = store.fetcher.wanted(one, position)
+            raise UnreachableError(f"Wanted {wanted} within {patience:.3g} s. Found: no answer") from None
 
     def wanted(self, one: bytes, position: int, /) -> str:
         return self._stores[0].fetcher.wanted(one, position)

@@ -73,8 +73,9 @@ class SampleFetcher:
             raise MissingImageError(f"Wanted {self.wanted(one, position)}. Found: no such shard, or no index") from None
         except StorageError as error:
             raise told(error) from None
-        except (FormatsError, IndexError) as error:
-            raise ShardError(f"Wanted {self.wanted(one, position)}. Found: {error}. Write the shards again.") from None
+        except (FormatsError, UnicodeDecodeError, IndexError) as error:
+            found = "an index without the sample" if isinstance(error, IndexError) else error
+            raise ShardError(f"Wanted {self.wanted(one, position)}. Found: {found}. Write the shards again.") from None
 
     @property
     def _open(self) -> "tuple[Storage, RangeReader]":

@@ -1,10 +1,13 @@
 """`imagestrata plan`: its numbers, its advice, and bad options."""
 
 import json
+from typing import Any
 
 import pytest
 
 from imagestrata.cli import main
+from imagestrata.planner.command import improved, limits
+from imagestrata.planner.simulation import Plan, simulate
 
 _USUAL = ["plan", "--rtt", "150ms", "--image", "110kB", "--gpus", "8", "--step", "180ms", "--decode", "2.5ms"]
 
@@ -12,7 +15,7 @@ _USUAL = ["plan", "--rtt", "150ms", "--image", "110kB", "--gpus", "8", "--step",
 def test_a_plan_says_that_nothing_is_to_be_changed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*_USUAL, "--bandwidth", "20Gbit"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "given: a round trip of 150 ms, images of 110 kB"
+    assert lines[0] == "a round trip of 150 ms, images of 110 kB"
     assert lines[1].split() == ["images/s", "11,378", "of", "11,378", "that", "the", "GPUs", "take"]
     assert lines[2].split() == ["GPUs", "wait", "never"]
     assert lines[-1] == "Nothing to change: the GPUs do not wait."
@@ -33,6 +36,22 @@ def test_advice_is_simulated_and_followed_by_a_plan_that_does_not_wait(capsys: p
     ]
     assert main([*_USUAL, *again]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "Nothing to change: the GPUs do not wait."
+
+
+@pytest.mark.parametrize("changes", [
+    {"image_bytes": 5_000_000, "round_trip": 0.02, "batch_size": 16, "step": 0.1, "connections": 4},
+    {"image_bytes": 100_000_000, "round_trip": 0.01, "batch_size": 8, "step": 1.0},
+    {"image_bytes": 700_000, "round_trip": 0.0005, "batch_size": 1, "gpus": 64, "step": 0.2, "bandwidth": 1e8},
+    {"image_bytes": 110_000, "batch_size": 512, "step": 0.05, "memory_budget": 30_000_000},
+    {"image_bytes": 110_000, "round_trip": 0.01, "step": 0.01, "memory_budget": 1},
+    {"image_bytes": 1_100_000, "round_trip": 0.05, "step": 0.2, "connections": 1},
+])  # fmt: skip
+def test_no_limit_is_exceeded_and_the_changes_reach_what_the_gpus_take(changes: dict[str, Any]) -> None:
+    plan = Plan(**{"round_trip": 0.15} | changes)
+    assert simulate(plan).rate <= 1.03 * min(limits(plan).values())
+    better = improved(plan)
+    fixed = min(value for name, value in limits(better).items() if name in ("GPUs", "reading", "network"))
+    assert simulate(better).rate == pytest.approx(fixed, rel=0.05)
 
 
 @pytest.mark.parametrize(("options", "word"), [
@@ -63,6 +82,8 @@ def test_without_a_step_the_plan_is_for_the_rate_that_comes(capsys: pytest.Captu
     (["--rtt", "1s", "--image", "1k", "--bandwidth", "fast"], "bits or bytes a second"),
     (["--rtt", "1s", "--image", "1k", "--cluster", "nan"], "a number above 0"),
     (["--rtt", "1s", "--image", "1k", "--gpus", "0"], "a whole number of at least 1"),
+    (["--rtt", "100s", "--image", "1k"], "a round trip below 60 s"),
+    (["--rtt", "1s", "--image", "1k", "--window", "1"], "at least 10,000 bytes"),
     (["--measure", "127.0.0.1"], "Found: only --measure"),
     (["--split", "splits/digits"], "Found: only --split"),
 ])  # fmt: skip

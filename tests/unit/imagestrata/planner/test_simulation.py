@@ -44,7 +44,7 @@ def test_a_gpu_waits_for_what_the_network_does_not_carry(step: float, waiting: f
 def test_memory_stays_within_the_budget_and_a_batch() -> None:
     found = _of(step=0.5, batch_size=20, memory_budget=10_000_000)
     assert found.waiting < 0.01
-    assert 8_000_000 <= found.held_bytes <= 10_000_000
+    assert 8_000_000 <= found.memory <= 10_000_000
 
 
 def test_reads_in_flight_stay_few_on_a_slow_link_for_an_hour() -> None:
@@ -55,5 +55,6 @@ def test_reads_in_flight_stay_few_on_a_slow_link_for_an_hour() -> None:
 
 
 def test_a_plan_at_which_the_loader_gives_up_is_an_error() -> None:
-    with pytest.raises(ImagestrataError, match="each image within 60 s"):
-        _of(bandwidth=1000.0)
+    for slow in ({"bandwidth": 1000.0}, {"bandwidth": 1000.0, "batch_size": 1, "step": 1.0}, {"cluster": 1e-9}):
+        with pytest.raises(ImagestrataError, match="each image within 60 s"):
+            _of(**slow)

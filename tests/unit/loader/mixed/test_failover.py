@@ -96,12 +96,52 @@ def test_what_a_copy_lacks_or_has_otherwise_is_read_from_the_next_store(
     (tmp_path / "tree" / missing).unlink()
     with caplog.at_level(logging.WARNING):
         assert batches(stored.source(stored.folder, stored.shards)) == wanted
-    assert [one.message.count("lacks images, which are read from other stores") for one in caplog.records] == [1]
+    assert [
+        one.message.count("lacks images, or has other bytes, which are read from other stores")
+        for one in caplog.records
+    ] == [1]
     with pytest.raises((loader.ChangedImageError, loader.MissingImageError)):
         batches(stored.source(stored.folder))
     skipping = stored.source(stored.folder, on_missing="skip", max_missing=1.0)
     with pytest.raises(loader.ChangedImageError, match="Write the copy again"):
         batches(skipping)
+
+
+def test_folders_that_have_parts_of_the_images_are_read_together(
+    stored: Stored, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    wanted = batches(stored.source(stored.shards))
+    for number, name in enumerate(FILES):
+        plant(tmp_path / f"half{number % 4 // 2}", {name: FILES[name]})
+    halves = [loader.open_folder(tmp_path / f"half{number}", dataset="digits", or_split="train") for number in (0, 1)]
+    with caplog.at_level(logging.WARNING):
+        assert batches(stored.source(*halves)) == wanted
+    assert "half0 lacks" in caplog.text
+    with pytest.raises(loader.MissingImageError, match=r"half0. Found: none"):
+        batches(stored.source(halves[0]))
+
+
+@pytest.mark.parametrize("timeout", [1.0, 60.0])
+def test_a_store_that_hangs_is_left_within_the_timeout(timeout: float) -> None:
+    class Hanging(Scripted):
+        async def read(self, one: bytes, position: int, /) -> Row:
+            self.reads.append(_now())
+            await asyncio.sleep(1e9)
+            raise AssertionError
+
+    async def read() -> float:
+        first, second = Hanging("first", lambda now: False), Scripted("second", lambda now: False)
+        made = [Made(one.name, lambda one=one: one) for one in (first, second)]  # type: ignore[misc]
+        fetcher, began = FailoverFetcher(made, patience=min(12.0, timeout / 3)), _now()
+        await fetcher.connect()
+        rows = await asyncio.gather(*(fetcher.read(b"", position) for position in range(50)))
+        assert {row[2][0] for row in rows} == {"second"}
+        again = await fetcher.read(b"", 3)
+        assert again[2] == ("second",)
+        assert len(first.reads) == 50
+        return _now() - began
+
+    assert run(read()) < min(12.0, timeout / 3) + 3
 
 
 def test_a_truncated_shard_is_an_error_and_another_store_has_its_images(stored: Stored, tmp_path: Path) -> None:
@@ -111,9 +151,11 @@ def test_a_truncated_shard_is_an_error_and_another_store_has_its_images(stored: 
     assert batches(stored.source(stored.shards, stored.folder)) == wanted
     with pytest.raises(loader.ShardError, match=r"Found: fewer"):
         batches(stored.source(stored.shards))
-    shard.with_suffix(".idx").write_text("v1.2 1\njpg 512\n")
-    with pytest.raises(loader.ShardError, match=r"Write the shards again"):
-        batches(stored.source(stored.shards))
+    for index in (b"v1.2 1\njpg 512\n", b"\xff\xfe\x00", b"nothing"):
+        shard.with_suffix(".idx").write_bytes(index)
+        with pytest.raises(loader.ShardError, match=r"Write the shards again"):
+            batches(stored.source(stored.shards))
+        assert batches(stored.source(stored.shards, stored.folder)) == wanted
 
 
 def test_masks_are_read_from_shards_and_class_folders_have_none(stored: Stored, tmp_path: Path) -> None:
@@ -133,7 +175,7 @@ def test_masks_are_read_from_shards_and_class_folders_have_none(stored: Stored, 
 
 def test_stores_without_the_images_of_the_split_are_refused(stored: Stored, tmp_path: Path) -> None:
     other = loader.open_folder(tmp_path / "tree", dataset="other")
-    with pytest.raises(loader.SplitError, match=r"20 are missing.*dataset='test'"):
+    with pytest.raises(loader.SplitError, match=r"Found: none.*dataset='test'"):
         stored.source(other)
     samples = [{"jpg": b"x"}] * 20
     with pytest.raises(loader.SplitError, match=r"shard.py --split"):
