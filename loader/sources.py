@@ -227,8 +227,8 @@ class FailoverSource(Source):
     decides: what was deleted from it, has expired or was replaced is not looked for in copies, unless the table does
     not answer, or comes after them.
 
-    Shards are read image by image, in the order of the split, with a request for each. `ShardSource` needs far fewer
-    requests, in an order of its own.
+    Shards are read image by image, in the order of the split, with a request for each. `ShardSource` has another
+    order and needs far fewer requests.
 
     Args:
         split: What `open_split` returned, with a checksum of each image.

@@ -29,14 +29,13 @@ import loader
 from formats.command_line import Parser, command, number, port, size, whole_number
 from formats.sizes import counted, parse_size
 from imagestrata.planner.measuring import Measured, measure
-from imagestrata.planner.simulation import CLIENT_SECONDS, Outcome, Plan, simulate
+from imagestrata.planner.simulation import CLIENT_SECONDS, TIMEOUT, Outcome, Plan, simulate
 from loader.cassandra.cluster import Cluster
 
 _TIME = re.compile(r"(\d+(?:\.\d*)?|\.\d+) ?(s|ms|us)", re.ASCII)
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 _BITS = re.compile(r"(\d+(?:\.\d*)?|\.\d+) ?([kmgt]?)bit(?:/s)?", re.ASCII | re.IGNORECASE)
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
-_LONGEST_TRIP = 60.0  # seconds that the loader gives an image by default
 _SMALLEST_WINDOW = 10_000  # bytes; TCP begins with more
 _WAITS = 0.01  # a GPU that waits less is as fast as it can be
 _SPARE = 1.05  # a limit that is not this much above what GPUs take is named
@@ -272,8 +271,8 @@ def _seconds(text: str) -> float:
 
 
 def _trip(text: str) -> float:
-    if (found := _seconds(text)) >= _LONGEST_TRIP:
-        raise argparse.ArgumentTypeError(f"wanted a round trip below {_LONGEST_TRIP:.0f} s. Found: {text!r}")
+    if (found := _seconds(text)) >= TIMEOUT:
+        raise argparse.ArgumentTypeError(f"wanted a round trip below {TIMEOUT:.0f} s. Found: {text!r}")
     return found
 
 

@@ -38,7 +38,7 @@ from schemas.errors import ImagestrataError
 
 CLIENT_SECONDS = 0.15e-3  # measured, with acsylla and images of 110 kB
 _RESOLUTION = 1e-9  # seconds; a timer that is due within this time is due now
-_TIMEOUT = 60.0  # seconds that the loader gives an image by default
+TIMEOUT = 60.0  # seconds that the loader gives an image by default
 _TOGETHER = 128  # reads that a node of Cassandra works on at a time, native_transport_max_threads
 _PIECES = 4  # of what a connection carries in a round trip
 _DECODED = 2  # batches that DALI keeps for the GPU
@@ -106,7 +106,7 @@ def simulate(plan: Plan, *, progress: Callable[[int, int], None] = lambda done, 
     except UnreachableError:
         found = f"at {loop.now:.0f} s, one takes longer, so the loader raises UnreachableError"
         raise ImagestrataError(
-            f"Wanted each image within {_TIMEOUT:.0f} s. Found: {found}. The network or the cluster is too slow for "
+            f"Wanted each image within {TIMEOUT:.0f} s. Found: {found}. The network or the cluster is too slow for "
             "images of this size."
         ) from None
     finally:
@@ -178,7 +178,7 @@ class _Connection:
     """A connection that has so many bytes on their way at most."""
 
     def __init__(self, loop: VirtualLoop, most: float) -> None:
-        self._loop, self.most, self._left = loop, most, most
+        self._loop, self._left = loop, most
         self._known: deque[tuple[float, float]] = deque()  # when what was sent is known to have arrived, and its bytes
         self.turn = asyncio.Lock()  # one image after another
 
@@ -274,7 +274,7 @@ class _Rank:
         self._plan, self._loop = plan, loop
         self._meter = Meter(loop.time)
         window = Window(most=plan.max_in_flight, now=0.0)
-        policy = RetryPolicy(timeout=_TIMEOUT, uniform=lambda low, high: (low + high) / 2)
+        policy = RetryPolicy(timeout=TIMEOUT, uniform=lambda low, high: (low + high) / 2)
         network = cast(Any, _Network(plan, loop))
         context = FetchContext(network, window, policy, self._meter, plan.memory_budget, "raise")
         batches = InOrder(self._steps(), _no_ids, batch_size=plan.batch_size, is_padded=False)

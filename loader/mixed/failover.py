@@ -50,8 +50,8 @@ log = logging.getLogger(__name__)
 # Seconds that a read waits for a store if there is another: the client gives up silent nodes after about as long.
 _PATIENCE = 12.0
 _AWAY_SECONDS = 30.0  # a store that does not answer is tried again after this time
-# Reads in a row after which a store counts as away. Single ones fail also if it is only overloaded; with fewer reads in
-# flight, each would wait for the error of its own read.
+# Failed reads in a row after which a store counts as away. Fewer also fail if it is only overloaded. With more, a rank
+# with few reads in flight would wait for one error after another.
 _FAILED_READS = 8
 
 

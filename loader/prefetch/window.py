@@ -4,7 +4,7 @@ With too few the link is idle. More than it needs only wait in queues, and a bur
 window starts small and doubles every round trip until answers take twice the shortest round trip, because reads then
 wait in a queue. After that it is twice the product of the best recent rate and the shortest recent round trip, or as
 many as keep a nearby server busy. Now and then it is raised for a round, to see whether more has become possible. Every
-30 seconds it is lowered for a round, because a queue of its own reads would otherwise be measured as a longer round
+30 seconds it is lowered for a round, because the queue that it keeps would otherwise be measured as a longer round
 trip, and the window would grow with it. (The measures are those of BBR, Cardwell et al. 2016; a window paces reads well
 enough if TCP paces the bytes.)::
 
