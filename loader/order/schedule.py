@@ -140,9 +140,10 @@ class Schedule(Plan):
 
     def places_of(self, epochs: Sequence[int], position: int, /) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         if self._strata is None:
-            same = np.full(len(epochs), position, dtype=np.int64)
-            orders = epoch_orders(self.rows, epochs, fingerprint=self.fingerprint, seed=self.seed)
-            return np.array(epochs, dtype=np.int64), orders.inverse(same) if self.shuffle else same
+            at, places = np.array(epochs, dtype=np.int64), np.full(len(epochs), position, dtype=np.int64)
+            if self.shuffle:
+                places = epoch_orders(self.rows, epochs, fingerprint=self.fingerprint, seed=self.seed).inverse(places)
+            return at, places
         found = [(epoch, place) for epoch in epochs for place in self._order_of_classes(epoch).places_of(position)]
         at, places = np.array(found, dtype=np.int64).reshape(-1, 2).T
         return at, places
