@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -72,6 +73,40 @@ def test_each_store_gives_the_same_batches(stored: Stored) -> None:
     assert sorted(chain(*(one[0] for one in found[:3]))) == list(range(20))
     assert found == batches(stored.source(stored.folder), 0, 1)
     assert found == batches(stored.source(stored.folder, stored.shards), 0, 1)
+
+
+OPTIONS: list[dict[str, Any]] = [
+    {"sampling": "stratified", "last_batch_policy": "FILL", "batch_size": 3},
+    {"sampling": "balanced", "in_order": False, "seed": 3},
+    {"class_weights": {0: 2, 2: 1}, "last_batch_policy": "DROP", "memory_budget": 1},
+    {"buckets": np.arange(20) % 2, "last_batch_policy": "FILL", "max_in_flight": 1, "batch_size": 4},
+    {"shuffle": False, "on_missing": "skip", "last_batch_policy": "FILL", "batch_size": 6},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda one: "-".join(one))
+def test_options_mean_the_same_for_each_store(stored: Stored, tmp_path: Path, options: dict[str, Any]) -> None:
+    def read(*stores: Any) -> list[Any]:
+        ranks = [stored.source(*stores, **options | {"rank": rank, "world_size": 2}) for rank in (0, 1)]
+        return [batches(one, 0, 1) for one in ranks]
+
+    wanted = read(stored.folder)
+    for _, ids, images, _ in chain(*wanted):
+        assert images == [stored.images[one] for one in ids]
+    (tmp_path / "tree" / stored.folder.paths[2].decode()).unlink()
+    for found in (read(stored.shards), read(stored.folder, stored.shards)):
+        if options.get("in_order", True):
+            assert found == wanted
+        else:
+            assert [sorted(chain(*(one[0] for one in rank))) for rank in found] == [
+                sorted(chain(*(one[0] for one in rank))) for rank in wanted
+            ]
+    usual = {"batch_size": 7} | options
+    with (
+        loader.CassandraSource(stored.split, hosts=["127.0.0.1"], port=1, **usual) as tables,
+        stored.source(stored.folder, **usual) as source,
+    ):
+        assert source.state_dict() == tables.state_dict()
 
 
 def test_a_state_goes_on_from_another_store(stored: Stored) -> None:
