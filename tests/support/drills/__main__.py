@@ -1,4 +1,4 @@
-"""Runs the fault drills and writes the table of the results: ``python -m tests.support.drills --seed 7``.
+"""Runs the fault drills and counts the results: ``python -m tests.support.drills --seed 7``.
 
 Three nodes of Cassandra, a Spark master with two workers and an S3 server run on this machine. In each drill, a job or
 an epoch is disturbed at a random time. It must end well, or fail; then the same command runs again and must end well.
@@ -12,8 +12,10 @@ import random
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
+from tests.support import spark_start
 from tests.support.drills.drill import DRILLS, Outcome, run, table
 from tests.support.drills.world import world
 
@@ -26,11 +28,13 @@ def main() -> int:
     parser.add_argument("--only", action="append", help="drills whose name has this text; repeatable")
     parser.add_argument("--images", type=int, default=240, help="of the source (default: %(default)s)")
     parser.add_argument("--secure", action="store_true", help="with TLS, certificates and roles")
-    parser.add_argument("--table", type=Path, metavar="FILE", help="write the table between its marks in this file")
+    parser.add_argument("--table", type=Path, metavar="FILE", help="add each round to the table in this file")
     options = parser.parse_args()
     texts = options.only or [""]
     chosen = [drill for drill in DRILLS if any(text in drill.name for text in texts)]
     outcomes: list[Outcome] = []
+    spark_start.write()
+    spark_start.use()
     with (
         tempfile.TemporaryDirectory(prefix="imagestrata-drills-") as folder,
         world(Path(folder), images=options.images, secure=options.secure) as made,
@@ -41,13 +45,17 @@ def main() -> int:
                 outcome = run(made, drill, random.Random(f"{options.seed} {number} {drill.name}"))
                 outcomes.append(outcome)
                 print(f"{outcome}  ({time.monotonic() - started:.0f} s)", flush=True)
-    text = table(outcomes)
-    if options.table is not None:
-        before, mark, rest = options.table.read_text(encoding="utf-8").partition("<!-- drills -->\n")
-        after = rest.partition("<!-- /drills -->")[2]
-        options.table.write_text(f"{before}{mark}{text}<!-- /drills -->{after}", encoding="utf-8")
-    print(text)
+            if options.table is not None:
+                add_to_table(options.table, outcomes[-len(chosen) :])
+    print(table(outcomes))
     return 1 if any(outcome.wrong for outcome in outcomes) else 0
+
+
+def add_to_table(page: Path, outcomes: Sequence[Outcome]) -> None:
+    """Add the results of a round to the table of a page."""
+    before, mark, rest = page.read_text(encoding="utf-8").partition("<!-- drills -->\n")
+    earlier, end, after = rest.partition("<!-- /drills -->")
+    page.write_text(f"{before}{mark}{table(outcomes, earlier)}{end}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":

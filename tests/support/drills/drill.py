@@ -2,7 +2,7 @@
 
 import random
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import cast
@@ -13,6 +13,7 @@ from tests.support.drills.works import Work
 from tests.support.drills.world import World, ended, environment_of
 
 _MOST_SECONDS = 420.0
+_OR = ", or "  # between the ways in which a drill ended, in the table
 _LONGEST_WAIT = 25.0  # before a fault: later than that, a job on an idle machine has ended
 # The clock of an executor's Python jumps by an hour after some calls.
 _JUMP = """
@@ -202,18 +203,23 @@ DRILLS: Sequence[Drill] = [
 ]  # fmt: skip
 
 
-def table(outcomes: Sequence[Outcome]) -> str:
-    """The outcomes as a table in Markdown."""
-    of_drill: dict[str, list[Outcome]] = defaultdict(list)
-    for outcome in outcomes:
-        of_drill[outcome.drill.name].append(outcome)
+def table(outcomes: Sequence[Outcome], earlier: str = "") -> str:
+    """The outcomes as a table in Markdown, added to those of an earlier table."""
+    times, wrong, ways = Counter[str](), Counter[str](), defaultdict[str, list[str]](list)
+    for line in earlier.splitlines()[2:]:
+        work, fault, count, ended, faulty = line.strip("|").split("|")
+        name = f"|{work}|{fault}|"
+        times[name] = int(count)
+        ways[name] += ended.strip().split(_OR)
+        wrong[name] = 0 if faulty.strip() == "nothing" else int(faulty)
+    for one in outcomes:
+        name = f"| {one.drill.work.name} | {one.drill.fault.name} |"
+        times[name] += 1
+        ways[name] += [one.ended] if one.ended else []
+        wrong[name] += bool(one.wrong)
     lines = [
-        "| what runs | what happens | times | how it ended | lost, doubled or wrong |\n",
-        "|---|---|---|---|---|\n",
+        f"{name} {count} | {_OR.join(dict.fromkeys(ways[name]))} | {wrong[name] or 'nothing'} |"
+        for name, count in times.items()
     ]
-    for found in of_drill.values():
-        drill = found[0].drill
-        ways = "; ".join(dict.fromkeys(one.ended for one in found if one.ended))
-        wrong = sum(bool(one.wrong) for one in found)
-        lines.append(f"| {drill.work.name} | {drill.fault.name} | {len(found)} | {ways} | {wrong or 'nothing'} |\n")
-    return "".join(lines)
+    heads = ("what runs", "what happens", "times", "how it ended", "lost, doubled or wrong")
+    return "\n".join([f"| {' | '.join(heads)} |", "|---" * len(heads) + "|", *lines, ""])

@@ -5,12 +5,13 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cassandra import ConsistencyLevel
+from cassandra import ConsistencyLevel, ReadFailure
 from cassandra.query import SimpleStatement
 
 from formats.local_node import variables_in
@@ -81,10 +82,17 @@ class World:
         )  # fmt: skip
 
     def rows(self, query: str) -> list[tuple[object, ...]]:
-        """The rows of a query, which a quorum of the nodes has."""
+        """The rows of a query, which a quorum of the nodes has. A node has a minute to learn of tables."""
+        statement = SimpleStatement(query, fetch_size=50, consistency_level=ConsistencyLevel.QUORUM)
+        end = time.monotonic() + 60
         with self.server.session() as cql:
-            statement = SimpleStatement(query, fetch_size=50, consistency_level=ConsistencyLevel.QUORUM)
-            return [tuple(row) for row in cql.execute(statement)]
+            while True:
+                try:
+                    return [tuple(row) for row in cql.execute(statement)]
+                except ReadFailure as error:
+                    if "INCOMPATIBLE_SCHEMA" not in str(error) or time.monotonic() > end:
+                        raise
+                time.sleep(1)
 
     def restore(self) -> None:
         """Start whatever does not run."""
@@ -102,6 +110,7 @@ def settings_of(server: Cassandra) -> dict[str, str]:
     return {
         **server.spark_properties,
         "spark.executor.memory": "768m",
+        "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",  # executors live for seconds
         "spark.executor.cores": "1",
         "spark.sql.shuffle.partitions": "4",
     }
