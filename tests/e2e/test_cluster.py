@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import spark_start
 from tests.support.drills import faults, works
 from tests.support.drills.drill import Drill, run
 from tests.support.drills.world import World, ended, world
@@ -67,7 +68,8 @@ def values_of(cluster: World, keyspace: str) -> list[tuple[object, ...]]:
 
 def test_all_jobs_give_the_same_on_a_cluster_as_in_one_process(cluster: World, bare_python: Path) -> None:
     properties = ["--properties-file", str(cluster.spark.submit_conf)]
-    there = facts_of(cluster, "there", *properties, python=bare_python)
+    compiled = spark_start.options(spark_start.COMPILED)  # as users' expressions are, unlike those of other tests
+    there = facts_of(cluster, "there", *properties, *compiled, python=bare_python)
     here = facts_of(cluster, "here", *properties, "--master", "local[2]")
     assert there == here
     assert values_of(cluster, "there") == values_of(cluster, "here")
