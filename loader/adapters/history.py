@@ -308,7 +308,7 @@ class History:
         """By run, the positions that were left out of batches, by epoch and step; out of order, of epochs."""
         found: list[dict[tuple[int, int | None], list[int]]] = [{} for _ in self._runs]
         for run, own in zip(self._runs, found, strict=True):
-            for epoch, step, position in {*run.left_out}:
+            for epoch, step, position in run.left_out:
                 own.setdefault((epoch, step if run.in_order else None), []).append(position)
         return found
 

@@ -34,7 +34,7 @@ class Position:
         self.may_leave_out = readers.may_leave_out
         self._at: _At | None
         self._begun: PlanState | None  # where the run began; None: where the plan begins
-        self._left_out: dict[LeftOut, None]  # in the run, in their order
+        self._left_out: list[LeftOut]  # in the run, in their order; with several places in a batch, an image comes again
         self._has_forgotten: bool  # whether there were too many
         self._is_contiguous: bool
         self._start(plan)
@@ -53,6 +53,7 @@ class Position:
         """Begin a pass over an epoch; returns its number."""
         self._touch()
         self._follow(epoch)
+        self._left_out = [one for one in self._left_out if one[0] != epoch]  # the pass leaves them out again
         self._has_read = True
         self._newest += 1
         self._at = self._open[self._newest] = epoch, None, None
@@ -107,7 +108,7 @@ class Position:
 
     def leave_out(self, epoch: int, step: int, position: int) -> None:
         """Record that a sample of a batch was left out."""
-        self._left_out[epoch, step, position] = None
+        self._left_out.append((epoch, step, position))
         if len(self._left_out) > MOST_LEFT_OUT:
             self._left_out.clear()
             self._has_forgotten = True
@@ -153,7 +154,7 @@ class Position:
     def _begin_run(self, begin: PlanState | None) -> None:
         self._begun = begin
         self._is_contiguous = True
-        self._left_out = {}
+        self._left_out = []
         self._has_forgotten = False
 
     def _run(self, begin: PlanState, end: PlanState | None) -> Run:

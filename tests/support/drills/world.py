@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cassandra import ConsistencyLevel, ReadFailure
+from cassandra import ConsistencyLevel, InvalidRequest, ReadFailure
 from cassandra.query import SimpleStatement
 
 from formats.local_node import variables_in
@@ -89,8 +89,8 @@ class World:
             while True:
                 try:
                     return [tuple(row) for row in cql.execute(statement)]
-                except ReadFailure as error:
-                    if "INCOMPATIBLE_SCHEMA" not in str(error) or time.monotonic() > end:
+                except (ReadFailure, InvalidRequest):
+                    if time.monotonic() > end:
                         raise
                 time.sleep(1)
 

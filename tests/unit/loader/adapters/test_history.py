@@ -203,15 +203,20 @@ def test_too_many_samples_that_are_left_out_are_not_known(
     assert not any(one.is_exact for one in history.replay(1, range(9)))
 
 
+@pytest.mark.parametrize("steps", [1, 2, None])
+@pytest.mark.parametrize(("weights", "size"), [(None, 4), ({0: 9}, 7)])  # with weights, images come again in a batch
 @pytest.mark.parametrize("policy", ["PARTIAL", "FILL", "DROP"])
-def test_out_of_order_it_is_known_whether_an_image_was_seen(folder: loader.Folder, policy: Any) -> None:
+def test_out_of_order_it_is_known_whether_an_image_was_seen(
+    folder: loader.Folder, policy: Any, weights: Any, size: int, steps: int | None
+) -> None:
     for path in folder.paths[:7]:
         (Path(folder.address) / path.decode()).unlink()
     usual = {"in_order": False, "on_missing": "skip", "max_missing": 1.0, "last_batch_policy": policy}
-    sources = [source_of(folder, **usual, rank=rank, world_size=2, batch_size=4) for rank in range(2)]
+    usual |= {"class_weights": weights}
+    sources = [source_of(folder, **usual, rank=rank, world_size=2, batch_size=size) for rank in range(2)]
     given: set[int] = set()
     for source in sources:
-        batches = islice(source.epoch(0), 2)
+        batches = islice(source.epoch(0), steps)
         given |= {one for batch in batches for one in batch.positions.tolist()}
     history = loader.History(folder, loader.merge_states([source.state_dict() for source in sources]))
     for source in sources:
