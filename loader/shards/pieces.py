@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import traceback
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -224,7 +225,7 @@ class PieceReader:
                 start, stop = (reading.location.bytes * number // reading.parts for number in (part, part + 1))
                 self._fetch(reading.location, data, start, stop)
         except BaseException as found:
-            error = found
+            error = _let_go(found)
         with self._lock:
             # The error of the first part that fails is raised.
             if error is not None and (reading.error is None or part < reading.error[0]):
@@ -233,16 +234,22 @@ class PieceReader:
             is_last = not reading.left
         if not is_last:
             return
-        try:
-            if reading.error is not None:
-                raise reading.error[1]
-            if not is_kept:
-                self._check(reading.location, data, is_read_again=False)
-                if self._cache is not None:
-                    self._cache.keep(reading.location, data)
-            reading.future.set_result(self._loaded(reading.location, data, buffer))
-        except BaseException as found:
-            reading.future.set_exception(found)
+        loaded: Loaded | None = None
+        if (error := None if reading.error is None else reading.error[1]) is None:
+            try:
+                if not is_kept:
+                    self._check(reading.location, data, is_read_again=False)
+                    if self._cache is not None:
+                        self._cache.keep(reading.location, data)
+                loaded = self._loaded(reading.location, data, buffer)
+            except BaseException as found:
+                error = _let_go(found)
+        reading.buffer = None
+        del data, buffer  # before another piece takes their place in the budget
+        if loaded is not None:
+            reading.future.set_result(loaded)
+        else:
+            reading.future.set_exception(error)
 
     def _loaded(
         self, location: PieceLocation, data: memoryview, buffer: "np.ndarray[tuple[int], np.dtype[np.uint8]]"
@@ -303,3 +310,12 @@ class PieceReader:
         with suppress(IndexError):
             return self._free.pop()
         return np.empty(self._usual, dtype=np.uint8)
+
+
+def _let_go(error: BaseException) -> BaseException:
+    """An error whose traceback does not keep the memory of its piece, to which the frames that it came from refer."""
+    found: BaseException | None = error
+    while found is not None:
+        traceback.clear_frames(found.__traceback__)
+        found = found.__cause__ or found.__context__
+    return error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)  # without the frame that runs

@@ -29,6 +29,9 @@ FOUND = {
         number=1181, pieces=(1, 3), sizes=(2000, 8000), is_packed=True, shuffle=True,
         lives=(Life(batch_size=2, budget=1, max_in_flight=1),),
     ),
+    "a piece that cannot be read is freed before another takes its place": ShardScenario(
+        number=5692, pieces=(1, 1, 3), together=1, shuffle=True, mix=3, ending=frozenset({0}), lives=(Life(budget=1),),
+    ),
 }  # fmt: skip
 
 
