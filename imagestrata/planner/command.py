@@ -34,10 +34,11 @@ from loader.cassandra.cluster import Cluster
 
 _TIME = re.compile(r"(\d+(?:\.\d*)?|\.\d+) ?(s|ms|us)", re.ASCII)
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
-_BITS = re.compile(r"(\d+(?:\.\d*)?|\.\d+) ?([kmgt]?)bit(?:/s)?", re.ASCII | re.IGNORECASE)
+_BITS = re.compile(r"(\d+(?:\.\d*)?|\.\d+) ?([kmgt]?)(?:bit(?:/s)?|bps)", re.ASCII | re.IGNORECASE)
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _SMALLEST_WINDOW = 10_000  # bytes; TCP begins with more
 _WAITS = 0.01  # a GPU that waits less is as fast as it can be
+_GAIN = 1.01  # changes that give less are not worth their memory
 _SPARE = 1.05  # a limit that is not this much above what GPUs take is named
 _WINDOWS = 2.0  # reads in flight, in round trips: `loader.prefetch.window` keeps as many
 
@@ -86,6 +87,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     outcome = _simulated(plan, "as planned")
     better = improved(plan)
     after = None if better == plan or not _waits(plan, outcome) else _simulated(better, "with changes")
+    if after is not None and after.rate < _GAIN * outcome.rate:
+        better, after = plan, None
     if args.json:
         _write(json.dumps(_as_json(plan, outcome, measured, better, after)))
         return 0
@@ -126,7 +129,9 @@ def _plan(args: argparse.Namespace, measured: Measured | None) -> Plan:
 def _simulated(plan: Plan, name: str) -> Outcome:
     with Progress(transient=True, disable=not sys.stderr.isatty()) as shown:
         task = shown.add_task(f"simulating, {name}")
-        return simulate(plan, progress=lambda done, total: shown.update(task, completed=done, total=total))
+        found = simulate(plan, progress=lambda done, total: shown.update(task, completed=done, total=total))
+    # Counted in whole batches, a rate can be a little more than what a part of the way carries.
+    return replace(found, rate=min(found.rate, *limits(plan).values()))
 
 
 def limits(plan: Plan) -> dict[str, float]:
@@ -180,10 +185,9 @@ def report(plan: Plan, outcome: Outcome, measured: Measured | None) -> Iterator[
     yield _line("first batch", f"{outcome.first_batch:.2f} s after connecting")
     yield _line("reads in flight", f"{outcome.in_flight:,} of a rank")
     yield _line("connections", f"{plan.opened:,} of a rank, {plan.gpus * plan.opened:,} in all")
-    memory = (
-        f"{shown(outcome.memory / 1e6)} MB, with a memory_budget of {shown(plan.memory_budget / 1e6)} MB, of a rank"
-    )
-    yield _line("memory", memory)
+    budget = plan.memory_budget
+    given = f"{shown(budget / 1e6)} MB" if budget >= 1_000_000 else counted(budget, "byte")
+    yield _line("memory", f"{shown(outcome.memory / 1e6)} MB of a rank, with a memory_budget of {given}")
     if not plan.decode:
         yield _line("decoding", "not given (--decode), so it takes no time here")
     yield "the most images/s of each part, if nothing else limits it:"
@@ -194,7 +198,8 @@ def report(plan: Plan, outcome: Outcome, measured: Measured | None) -> Iterator[
 def advice(plan: Plan, outcome: Outcome, better: Plan, after: Outcome | None) -> Iterator[str]:
     """What to change, line by line."""
     if not _waits(plan, outcome):
-        yield f"Nothing to change: {'the GPUs do not wait' if plan.step else 'no option of the loader limits it'}."
+        waits = f"the GPUs wait less than {_WAITS:.0%} of the time" if outcome.waiting else "the GPUs do not wait"
+        yield f"Nothing to change: {waits if plan.step else 'no option of the loader limits it'}."
         return
     found = limits(plan)
     goal = plan.demand if plan.step else outcome.rate
@@ -265,6 +270,8 @@ def _tell(line: str) -> None:
 
 def _seconds(text: str) -> float:
     found = _TIME.fullmatch(text.strip().lower())
+    if text.strip() == "0":
+        return 0.0
     if found is None:
         raise argparse.ArgumentTypeError(f"wanted a time with a unit, such as 150ms or 0.2s. Found: {text!r}")
     return float(found[1]) * _SECONDS[found[2]]

@@ -74,6 +74,25 @@ def test_without_a_step_the_plan_is_for_the_rate_that_comes(capsys: pytest.Captu
     assert lines[-1] == "Nothing to change: no option of the loader limits it."
 
 
+def test_changes_that_give_nothing_are_not_advised(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--rtt", "5ms", "--image", "110kB", "--batch", "100000", "--step", "1ms", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["changes"], found["changed"]) == ({}, None)
+    assert found["outcome"]["rate"] <= min(found["limits"].values())
+
+
+@pytest.mark.parametrize(("usual", "other"), [
+    (["--rtt", "0ms", "--bandwidth", "10Gbit"], ["--rtt", "0", "--bandwidth", "10gbps"]),
+    (["--rtt", "0.15s", "--bandwidth", "1GB"], ["--rtt", "150 ms", "--bandwidth", "8 Gbit/s"]),
+])  # fmt: skip
+def test_units_have_several_spellings(usual: list[str], other: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    found = []
+    for options in (usual, other):
+        assert main(["plan", "--image", "110kB", *options, "--step", "100ms"]) == 0
+        found.append(capsys.readouterr().out)
+    assert found[0] == found[1]
+
+
 @pytest.mark.parametrize(("options", "word"), [
     ([], "--rtt and --image"),
     (["--rtt", "150", "--image", "1k"], "a time with a unit"),
