@@ -52,10 +52,12 @@ def check_numbers(name: str, value: Sequence[float], count: int) -> tuple[float,
 
 def check_weight(name: str, value: float, *, of: str) -> float:
     """A number of at least 0 that a float can hold; ``of`` says what it is the weight of."""
-    is_number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
-    if not is_number or not 0 <= value <= sys.float_info.max:
+    given: Any = value
+    number = given.item() if isinstance(given, (np.integer, np.floating)) else given
+    is_number = isinstance(number, (int, float)) and not isinstance(number, bool)
+    if not is_number or not 0 <= number <= sys.float_info.max:
         raise OptionError(f"Wanted {name} of at least 0. Found: {value!r} of {of}")
-    return float(value)
+    return float(number)
 
 
 def check_choice(name: str, value: str, choices: Sequence[str]) -> None:

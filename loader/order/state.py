@@ -196,7 +196,11 @@ def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     shares = [part.share for part in parts if part.share is not None]
     if not shares:
         if any(part != parts[0] for part in parts):
-            raise StateError("Wanted the states of all ranks at one step. Found: states of several steps")
+            raise StateError(
+                "Wanted the states of all ranks at one step. Found: states of several steps. Take them after the same "
+                "batch on all ranks. A rank has no batch at a step of which all its images are left out; with FILL, "
+                "all ranks have all steps."
+            )
         return replace(parts[0], past=merged([part.past for part in parts])).to_dict()
     shared = [replace(part, share=None) for part in parts if part.share is not None]
     world_size, batch_size = shares[0].world_size, shares[0].batch_size

@@ -78,7 +78,7 @@ def test_each_store_gives_the_same_batches(stored: Stored) -> None:
 OPTIONS: list[dict[str, Any]] = [
     {"sampling": "stratified", "last_batch_policy": "FILL", "batch_size": 3},
     {"sampling": "balanced", "in_order": False, "seed": 3},
-    {"class_weights": {0: 2, 2: 1}, "last_batch_policy": "DROP", "memory_budget": 1},
+    {"class_weights": {np.int64(0): np.float32(2), 2: 1}, "last_batch_policy": "DROP", "memory_budget": 1},
     {"buckets": np.arange(20) % 2, "last_batch_policy": "FILL", "max_in_flight": 1, "batch_size": 4},
     {"shuffle": False, "on_missing": "skip", "last_batch_policy": "FILL", "batch_size": 6},
 ]
