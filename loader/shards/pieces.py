@@ -2,7 +2,6 @@
 
 import logging
 import threading
-import traceback
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -313,9 +312,9 @@ class PieceReader:
 
 
 def _let_go(error: BaseException) -> BaseException:
-    """An error whose traceback does not keep the memory of its piece, to which the frames that it came from refer."""
-    found: BaseException | None = error
+    """An error that does not keep the memory of its piece: the frames of a traceback refer to it. Ours say enough."""
+    found: BaseException | None = error if isinstance(error, LoaderError) else None
     while found is not None:
-        traceback.clear_frames(found.__traceback__)
+        found.__traceback__ = None
         found = found.__cause__ or found.__context__
-    return error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)  # without the frame that runs
+    return error

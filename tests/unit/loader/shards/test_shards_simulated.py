@@ -32,6 +32,10 @@ FOUND = {
     "a piece that cannot be read is freed before another takes its place": ShardScenario(
         number=5692, pieces=(1, 1, 3), together=1, shuffle=True, mix=3, ending=frozenset({0}), lives=(Life(budget=1),),
     ),
+    "so is one whose shard is gone": ShardScenario(
+        number=10049, pieces=(1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 3, 2), shuffle=True, mix=5, gone=frozenset({0}),
+        lives=(Life(budget=1),),
+    ),
 }  # fmt: skip
 
 
