@@ -97,7 +97,7 @@ test-pythons:  ## run the unit tests with each other Python on PATH or in pyenv,
 # What no Python changes: texts and the form of the code, whether tests find faults that are planted, what kills and runs
 # at once leave on disk, and most examples of property tests.
 SAME = --hypothesis-profile few --ignore tests/unit/docs --ignore tests/unit/deploy --ignore tests/unit/etl/writing \
-	--ignore tests/unit/formats/test_durability.py --ignore-glob "tests/unit/test_*.py" -k "not planted and not at_once"
+	--ignore tests/unit/formats/test_durability.py --ignore-glob "tests/unit/test_*.py" -k "not planted and not two_runs_at_once"
 
 # Spark 3.5 supports no later Python.
 test-spark3: WANTED = Python 3.11

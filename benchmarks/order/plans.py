@@ -19,8 +19,6 @@ from loader.cassandra.cluster import Cluster
 RTTS = (0.0, 0.05, 0.15, 0.3)
 """Round trips of the proxy, in seconds."""
 SMALL_BUDGET = 64_000_000
-# The rate of a few seconds varies by a tenth and more here, and a row has the largest error of four medians.
-TURNS = {20: 9, 21: 3}
 _SECONDS = 6.0
 
 
@@ -28,12 +26,13 @@ def row_of_plans(fixture: LoaderFixture, number: int) -> dict[int, Row]:
     """Measure the cluster at each round trip, in turn with what is read there, and compare plans with that: row 20
     with the usual budget, row 21 with a small one.
     """
-    budget = fixture.sizes.budget if number == 20 else SMALL_BUDGET
+    sizes = fixture.sizes
+    # The rate of a few seconds varies by a tenth and more, and a row has the largest error of four medians.
+    budget, turns = (sizes.budget, sizes.many_pairs) if number == 20 else (SMALL_BUDGET, sizes.pairs)
     runs: dict[tuple[str, float], Callable[[], Any]] = {}
     for rtt in RTTS:
         runs["measured", rtt] = partial(_measured, fixture, rtt)
         runs["read", rtt] = partial(_rate, fixture, rtt, budget)
-    turns = TURNS[number]
     found = in_turn(turns, runs, told=lambda name, one: f"{1e3 * name[1]:.0f} ms: {one}")
     words, errors = [], []
     for rtt in RTTS:

@@ -269,9 +269,9 @@ def _tell(line: str) -> None:
 
 
 def _seconds(text: str) -> float:
-    found = _TIME.fullmatch(text.strip().lower())
     if text.strip() == "0":
         return 0.0
+    found = _TIME.fullmatch(text.strip().lower())
     if found is None:
         raise argparse.ArgumentTypeError(f"wanted a time with a unit, such as 150ms or 0.2s. Found: {text!r}")
     return float(found[1]) * _SECONDS[found[2]]

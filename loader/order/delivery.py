@@ -34,9 +34,7 @@ class Position:
         self.may_leave_out = readers.may_leave_out
         self._at: _At | None
         self._begun: PlanState | None  # where the run began; None: where the plan begins
-        self._left_out: list[
-            LeftOut
-        ]  # in the run, in their order; with several places in a batch, an image comes again
+        self._left_out: list[LeftOut]  # in the run, in their order; once for each place that an image has in a batch
         self._has_forgotten: bool  # whether there were too many
         self._is_contiguous: bool
         self._start(plan)

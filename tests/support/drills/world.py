@@ -82,9 +82,9 @@ class World:
         )  # fmt: skip
 
     def rows(self, query: str) -> list[tuple[object, ...]]:
-        """The rows of a query, which a quorum of the nodes has. A node has a minute to learn of tables."""
+        """The rows of a query, which a quorum of the nodes has."""
         statement = SimpleStatement(query, fetch_size=50, consistency_level=ConsistencyLevel.QUORUM)
-        end = time.monotonic() + 60
+        end = time.monotonic() + 60  # so long may a node take that was stopped while tables were made
         with self.server.session() as cql:
             while True:
                 try:
@@ -92,7 +92,7 @@ class World:
                 except (ReadFailure, InvalidRequest):
                     if time.monotonic() > end:
                         raise
-                time.sleep(1)
+                time.sleep(1)  # the node tells nobody when it has learned of them
 
     def restore(self) -> None:
         """Start whatever does not run."""
