@@ -41,9 +41,8 @@ _OUTAGES = (
     cassandra.connection.ConnectionException, cassandra.cluster.NoHostAvailable,
 )  # fmt: skip
 _OUTAGE_RETRIES = Retries(seconds=30.0)
-_AGREEMENT_RETRIES = Retries(seconds=30.0)
-# After a hang during which a table was created, a node waits a minute before it fetches the new schema. Reads that
-# involve it fail until then.
+# A node that hung, or had no room on its disk, while a table was created waits a minute before it fetches the new
+# schema. Reads that involve it fail until then.
 _SCHEMA_RETRIES = Retries(seconds=100.0)
 _FAILURES = (
     cassandra.DriverException, cassandra.cluster.NoHostAvailable, cassandra.cluster.ServerError,
@@ -154,6 +153,13 @@ class Control:
                 except _OUTAGES:  # or transactions of other runs conflict
                     retries.wait()
 
+    def schema(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
+        """Rows of ``system_schema``, once all nodes agree on them: one that has not heard of a table would leave it
+        out. Raises as `execute` does.
+        """
+        self._agree()
+        return self.execute(query, values)
+
     def rows(self, query: str) -> Iterator[Any]:
         """Run a query with a large result. Yields its rows, of which a page is in memory; raises as `execute` does."""
         with self._translated():
@@ -161,7 +167,10 @@ class Control:
             yield from _answered(lambda: self._session.execute(bound))
 
     def define(self, statement: str) -> None:
-        """Create a keyspace or a table, and wait until all nodes agree. Raises as `execute` does."""
+        """Create, change or drop a keyspace or a table. All nodes agree on what there is before that, and after it.
+        Raises as `execute` does.
+        """
+        self._agree()  # else the statement may reach a node that does not know what an earlier one has made
         with self._translated():
             up = (host for host in self._driver.metadata.all_hosts() if host.is_up is not False)
             # All runs in a datacenter send such statements to the same node, which runs one after the other. Two nodes
@@ -177,8 +186,10 @@ class Control:
 
     def _agree(self) -> None:
         """Wait until all nodes that are up have the same schema. Raises `UnreachableError`."""
-        attempts = _AGREEMENT_RETRIES.begin()
+        attempts = _SCHEMA_RETRIES.begin()
         while not self._agrees():
+            if attempts.count == 1:
+                log.info("wait until all nodes of Cassandra have the same tables")
             if not attempts.again():
                 raise UnreachableError(
                     f"Wanted all nodes of Cassandra at {self.cluster} to agree on their tables. Found: they have "
@@ -221,7 +232,7 @@ class Control:
 
     def _columns(self, table: TableName) -> list[Any]:
         query = "SELECT column_name, type, kind FROM system_schema.columns WHERE keyspace_name = ? AND table_name = ?"
-        return self.execute(query, (table.keyspace, table.table))
+        return self.schema(query, (table.keyspace, table.table))
 
     def execute_all(self, query: str, values: Sequence[Sequence[Any]]) -> Iterator[list[Any]]:
         """Run a query once for each tuple of values, several at a time, and yield the rows of each in this order. Each

@@ -199,7 +199,7 @@ def _one_line(statement: str) -> str:
 
 def create_tables(control: Control, *, plan: IngestPlan) -> None:
     """Create the keyspaces and tables that are missing."""
-    there = {row.keyspace_name for row in control.execute("SELECT keyspace_name FROM system_schema.keyspaces")}
+    there = {row.keyspace_name for row in control.schema("SELECT keyspace_name FROM system_schema.keyspaces")}
     for keyspace in sorted({plan.tables.data.keyspace, plan.tables.metadata.keyspace} - there):
         replication = Replication.parse(plan.replication or "1", datacenter=control.datacenter)
         log.info("create keyspace %s with %s", keyspace, replication.cql)

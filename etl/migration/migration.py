@@ -119,7 +119,7 @@ def _metadata_tables(control: Control, plan: MigrationPlan) -> list[TableName]:
             )
         return [name]
     keyspace = plan.keyspace or ""
-    rows = control.execute("SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?", (keyspace,))
+    rows = control.schema("SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?", (keyspace,))
     tables = [TableName(keyspace, row.table_name) for row in rows]
     if not (found := [table for table in tables if is_ingested(control.columns(table) or {})]):
         raise TableError(f"Wanted a keyspace with tables that an ingest created. Found: none in {keyspace}.")
@@ -243,7 +243,7 @@ def _define(control: Control, definition: Definition) -> None:
 def _after_drops(control: Control, name: TableName) -> int:
     """The first write time, in microseconds, after columns were dropped that the table has again; 0 if none were."""
     query = "SELECT dropped_time FROM system_schema.dropped_columns WHERE keyspace_name = ? AND table_name = ?"
-    times = [row.dropped_time.replace(tzinfo=UTC) for row in control.execute(query, (name.keyspace, name.table))]
+    times = [row.dropped_time.replace(tzinfo=UTC) for row in control.schema(query, (name.keyspace, name.table))]
     begun = datetime(1970, 1, 1, tzinfo=UTC)
     return max(((time - begun) // timedelta(milliseconds=1) * 1000 + 1000 for time in times), default=0)
 

@@ -228,4 +228,4 @@ def _records(rows: Iterable[Any], *, control: Control, keyspace: str) -> list[Ta
 def _table_ids(control: Control, keyspace: str) -> dict[str, uuid.UUID]:
     """The tables of a keyspace with their ids: a table that is dropped and created again has another id."""
     query = "SELECT table_name, id FROM system_schema.tables WHERE keyspace_name = ?"
-    return {row.table_name: row.id for row in control.execute(query, (keyspace,))}
+    return {row.table_name: row.id for row in control.schema(query, (keyspace,))}

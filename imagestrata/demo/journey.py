@@ -61,7 +61,7 @@ def run(data: Path | None = None, *, port: int | None = None) -> dict[str, Any]:
     subdirs = [name for name in SPLITS if (tree / name).is_dir()]
     configure(tree, subdirs)
     with control_at(["127.0.0.1"], port, access=loader.Access()) as control:
-        if control.execute("SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = ?", [KEYSPACE]):
+        if control.schema("SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = ?", [KEYSPACE]):
             control.define(f'DROP KEYSPACE "{KEYSPACE}"')  # roles have no right to drop what does not exist
     console.print(f"[bold]ingest[/]  spark-submit jobs/ingest.py {tree}", soft_wrap=True)
     use_own_spark(port)

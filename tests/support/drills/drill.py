@@ -181,7 +181,7 @@ def _jump(world: World) -> None:
     world.conf |= environment_of({"PYTHONPATH": str(folder)})
 
 
-CLOCK = Fault("a clock that jumps by an hour in executors", lambda *_: None)
+CLOCK = Fault("a clock that jumps by an hour in executors", lambda *_: None, is_before=True)
 DRILLS: Sequence[Drill] = [
     *(
         Drill(works.INGEST, fault)

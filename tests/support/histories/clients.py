@@ -75,6 +75,9 @@ class FakeControl(Control):
         self.store.write(query, values)
         return []
 
+    def _agree(self) -> None:
+        pass
+
     def apply(self, statements: Sequence[tuple[str, Sequence[Any]]]) -> bool:
         parts = [(_IF.match(query), query, values) for query, values in statements]
         if not all(found is None or self._holds(found[2], query, values) for found, query, values in parts):

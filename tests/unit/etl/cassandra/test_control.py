@@ -1,5 +1,6 @@
 """Failing connections to Cassandra."""
 
+from collections.abc import Sequence
 from functools import partial
 from types import SimpleNamespace
 
@@ -66,26 +67,48 @@ def test_queries_that_are_sent_together_are_repeated_while_nodes_fail() -> None:
         list(control.execute_all("SELECT 2", [(1,)]))
 
 
-def test_a_node_that_goes_away_while_a_table_is_created_does_not_end_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    control = Control(Cluster(("127.0.0.1",), 9))
-    control._session = _Session()
-    answers: list[object] = [ConnectionShutdown("closed"), False, True]
+def _agreeing(answers: Sequence[object]) -> tuple[Control, list[object]]:
+    """A session whose nodes give these answers to whether they agree, and what happens, in order."""
+    control, left = Control(Cluster(("127.0.0.1",), 9)), list(answers)
+    happened: list[object] = []
+    session = _Session()
 
     def agreement(wait_time: float) -> object:
-        if isinstance(answer := answers.pop(0), Exception):
-            raise answer
-        return answer
+        happened.append(left.pop(0))
+        if isinstance(happened[-1], Exception):
+            raise happened[-1]
+        return happened[-1]
 
+    def execute(bound: object, host: object = None) -> list[str]:
+        happened.append(bound)
+        return _Session.execute(session, bound, host)
+
+    control._session = SimpleNamespace(prepare=session.prepare, get_pool_state=session.get_pool_state, execute=execute)
     control._driver = SimpleNamespace(
         control_connection=SimpleNamespace(wait_for_schema_agreement=agreement),
         metadata=SimpleNamespace(all_hosts=list),
     )
-    control.define("CREATE TABLE t (a int PRIMARY KEY)")
-    assert not answers
-    monkeypatch.setattr(control_module, "_AGREEMENT_RETRIES", Retries(seconds=0.0))
-    answers = [False]
+    return control, happened
+
+
+def test_a_table_is_created_when_all_nodes_agree_and_they_agree_again_after_it() -> None:
+    closed = ConnectionShutdown("closed")  # a node that goes away does not end the wait
+    control, happened = _agreeing([False, True, closed, False, True])
+    control.define("CREATE")
+    assert happened == [False, True, "CREATE", closed, False, True]
+
+
+def test_tables_are_listed_when_all_nodes_agree() -> None:
+    control, happened = _agreeing([False, True])
+    assert (control.schema("SELECT"), happened) == (["a row"], [False, True, "SELECT"])
+
+
+def test_nodes_that_never_agree_are_an_error_before_anything_is_created(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control_module, "_SCHEMA_RETRIES", Retries(seconds=0.0))
+    control, happened = _agreeing([False])
     with pytest.raises(UnreachableError, match="to agree on their tables"):
-        control.define("CREATE TABLE t (a int PRIMARY KEY)")
+        control.define("CREATE")
+    assert happened == [False]
 
 
 def test_a_query_is_repeated_for_longer_while_nodes_have_different_schemas(monkeypatch: pytest.MonkeyPatch) -> None:
