@@ -47,6 +47,8 @@ class Sizes:
     """Images of each run for the plot."""
     planned: int = 60_000
     """Images of each run that a plan is compared with: rates of fewer vary by what is on its way when they end."""
+    plan_seconds: float = 10.0
+    """How long a cluster is measured for a plan: as `imagestrata plan --measure` does."""
     rtts: tuple[float, ...] = (0.0, 0.01, 0.05, 0.15, 0.3)
     """Round trips of the plot, in seconds."""
     worker_batch: int = 64
@@ -67,7 +69,7 @@ FULL = Sizes()
 _FEW = {"batch": 128, "budget": 64_000_000, "blobs": 1_500, "pictures": 512, "warm": 1_500, "fetched": 3_072}
 _FEW |= {"decoded": 1_024, "held": 3_072, "demanded": 3_072, "compared": 3_072, "worker_batch": 16, "many_pairs": 3}
 _FEW |= {"planned": 6_144, "pairs": 3, "small": 100_000, "large": 1_000_000, "opened": 1, "read": 3}
-QUICK = Sizes(**_FEW, rtts=(0.0, 0.15, 0.3), worker_seconds=2.0)
+QUICK = Sizes(**_FEW, rtts=(0.0, 0.15, 0.3), worker_seconds=2.0, plan_seconds=3.0)
 
 
 @contextmanager

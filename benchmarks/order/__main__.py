@@ -39,8 +39,6 @@ def rows_of_rates(fixture: LoaderFixture) -> dict[int, Row]:
     """Alternating epochs in stratified and in the usual order."""
     sizes = fixture.sizes
     once = partial(fixture.run, "harness.consumers:fetch", BLOBS)
-    for _ in range(3):
-        once(sizes.warm)
     names = ("stratified", "shuffled")
     runs = in_turn(sizes.many_pairs, {name: partial(once, sizes.fetched, sampling=name) for name in names})
     note = "; ".join(f"{name}: {describe(runs[name])}" for name in names)
@@ -58,6 +56,8 @@ def measure(parts: Parts, folder: Path) -> Draw | None:
     if parts.wants([5, 14, 20, 21]):
         with loader_fixture(folder, QUICK if parts.is_quick else FULL) as fixture:
             fixture.write_all(BLOBS)
+            for _ in range(3):  # a server is slow at first
+                fixture.run("harness.consumers:fetch", BLOBS, fixture.sizes.warm)
             parts.measure_whole([5], partial(rows_of_rates, fixture))
             parts.measure_whole([14], partial(rows_of_crops, fixture))
             for number in (20, 21):

@@ -19,7 +19,6 @@ from loader.cassandra.cluster import Cluster
 RTTS = (0.0, 0.05, 0.15, 0.3)
 """Round trips of the proxy, in seconds."""
 SMALL_BUDGET = 64_000_000
-_SECONDS = 10.0  # as `imagestrata plan --measure`
 
 
 def row_of_plans(fixture: LoaderFixture, number: int) -> dict[int, Row]:
@@ -28,8 +27,6 @@ def row_of_plans(fixture: LoaderFixture, number: int) -> dict[int, Row]:
     """
     sizes = fixture.sizes
     budget, turns = (sizes.budget, sizes.many_pairs) if number == 20 else (SMALL_BUDGET, sizes.pairs)
-    for _ in range(3):  # a server is slow at first
-        fixture.run("harness.consumers:fetch", BLOBS, sizes.warm)
     runs: dict[tuple[str, float], Callable[[], Any]] = {}
     for rtt in RTTS:
         runs["measured", rtt] = partial(_measured, fixture, rtt)
@@ -51,7 +48,7 @@ def _measured(fixture: LoaderFixture, rtt: float) -> Measured:
     split = loader.open_split(fixture.split(BLOBS, fixture.sizes.planned), cache=fixture.folder / "cache")
     with DelayProxy(fixture.server.port, rtt=rtt) as proxy:
         where = Cluster(hosts=fixture.server.hosts, port=proxy.port)
-        return measure(split, where, ranks=1, seconds=_SECONDS)
+        return measure(split, where, ranks=1, seconds=fixture.sizes.plan_seconds)
 
 
 def _rate(fixture: LoaderFixture, rtt: float, budget: int) -> float:

@@ -9,6 +9,7 @@ import logging
 import re
 import socket
 import ssl
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -221,6 +222,11 @@ class Control:
         if self.columns(table) is None:
             log.info("create table %s", table)
             self.define(statement)
+
+    def tables(self, keyspace: str) -> dict[str, uuid.UUID]:
+        """The tables of a keyspace with their ids: a table that is dropped and created again has another id."""
+        query = "SELECT table_name, id FROM system_schema.tables WHERE keyspace_name = ?"
+        return {row.table_name: row.id for row in self.schema(query, (keyspace,))}
 
     def columns(self, table: TableName) -> dict[str, str] | None:
         """The columns of a table and their CQL types; None if the table does not exist."""

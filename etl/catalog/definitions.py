@@ -310,8 +310,7 @@ def _value_tables(control: Control, entry: Entry, *, keyspace: str) -> tuple[Tab
     other tools made.
     """
     view = FeatureView.from_json(entry.document, place=f"{keyspace}.registry")
-    rows = control.schema("SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?", (keyspace,))
-    names = {row.table_name for row in rows}
+    names = control.tables(keyspace)
     needed = {"id", "sequence", "sha256", "error", *view.fields}
     found = []
     for name in sorted(name for name in names if name.endswith(f"_{view.name}_v{view.version}")):

@@ -119,8 +119,7 @@ def _metadata_tables(control: Control, plan: MigrationPlan) -> list[TableName]:
             )
         return [name]
     keyspace = plan.keyspace or ""
-    rows = control.schema("SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?", (keyspace,))
-    tables = [TableName(keyspace, row.table_name) for row in rows]
+    tables = [TableName(keyspace, name) for name in control.tables(keyspace)]
     if not (found := [table for table in tables if is_ingested(control.columns(table) or {})]):
         raise TableError(f"Wanted a keyspace with tables that an ingest created. Found: none in {keyspace}.")
     return sorted(found, key=str)

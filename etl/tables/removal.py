@@ -120,8 +120,7 @@ def _beside(
 ) -> list[TableName]:
     """The tables beside a metadata table that have one of these keys, and the columns that go with it."""
     found = []
-    query = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?"
-    names = [row.table_name for row in control.schema(query, (metadata.keyspace,))]
+    names = control.tables(metadata.keyspace)
     others = {record.metadata_table.table for record in read_records(control, keyspace=metadata.keyspace)}
     for name in tables_beside(metadata.table, names, others=others):
         table = TableName(metadata.keyspace, name)

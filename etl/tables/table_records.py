@@ -4,7 +4,6 @@ The records of a keyspace are one partition of its table ``tables``. An ingest d
 transaction: if two ingests start at the same time and do not fit together, one of them is refused.
 """
 
-import uuid
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -194,7 +193,7 @@ def claim_tables(control: Control, wanted: TableRecord, /) -> None:
         if wanted in known:
             return
         version = rows[0].version if rows else None
-        made = _table_ids(control, keyspace).get(wanted.metadata_table.table)
+        made = control.tables(keyspace).get(wanted.metadata_table.table)
         content = (str(wanted.data_table), wanted.dataset, wanted.label_type, wanted.numbering)
         statements: list[tuple[str, tuple[Any, ...]]] = [
             (insert, (keyspace, wanted.metadata_table.table, made, *content)),
@@ -211,7 +210,7 @@ def _rows(control: Control, keyspace: str) -> list[Any]:
 
 
 def _records(rows: Iterable[Any], *, control: Control, keyspace: str) -> list[TableRecord]:
-    there = _table_ids(control, keyspace)
+    there = control.tables(keyspace)
     return [
         TableRecord(
             metadata_table=TableName(keyspace, row.metadata_table),
@@ -223,9 +222,3 @@ def _records(rows: Iterable[Any], *, control: Control, keyspace: str) -> list[Ta
         for row in rows
         if row.table_id == there.get(row.metadata_table)
     ]
-
-
-def _table_ids(control: Control, keyspace: str) -> dict[str, uuid.UUID]:
-    """The tables of a keyspace with their ids: a table that is dropped and created again has another id."""
-    query = "SELECT table_name, id FROM system_schema.tables WHERE keyspace_name = ?"
-    return {row.table_name: row.id for row in control.schema(query, (keyspace,))}

@@ -26,11 +26,10 @@ def forms(value: "uuid.UUID | bytes | str") -> tuple[bytes, ...]:
 
 def in_tables(control: Control, keyspace: str, traces: Traces) -> Found:
     """The columns of all tables of a keyspace with traces, as ``table.column``."""
-    names = control.execute("SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?", (keyspace,))
     return {
-        (f"{name.table_name}.{column}", kind)
-        for name in names
-        for row in control.execute(f'SELECT * FROM "{keyspace}"."{name.table_name}"')
+        (f"{name}.{column}", kind)
+        for name in control.tables(keyspace)
+        for row in control.execute(f'SELECT * FROM "{keyspace}"."{name}"')
         for column, value in row._asdict().items()
         for kind in _kinds(value, traces)
     }

@@ -67,16 +67,10 @@ class FakeControl(Control):
     def execute(self, query: str, values: Sequence[Any] = (), *, is_serial: bool = False) -> list[Any]:
         if "toUnixTimestamp" in query:
             return [SimpleNamespace(milliseconds=time.time_ns() // 1_000_000)]
-        if "system_schema.tables" in query:
-            names = [TableName.parse(name) for name in self.store.tables]
-            return [SimpleNamespace(table_name=one.table, id=one.table) for one in names if one.keyspace == values[0]]
         if query.startswith("SELECT"):
             return as_objects(self.store.select(query, values))
         self.store.write(query, values)
         return []
-
-    def _agree(self) -> None:
-        pass
 
     def apply(self, statements: Sequence[tuple[str, Sequence[Any]]]) -> bool:
         parts = [(_IF.match(query), query, values) for query, values in statements]
@@ -109,6 +103,10 @@ class FakeControl(Control):
 
     def define(self, statement: str) -> None:
         self.store.define(statement)
+
+    def tables(self, keyspace: str) -> dict[str, Any]:
+        names = [TableName.parse(name) for name in self.store.tables]
+        return {one.table: one.table for one in names if one.keyspace == keyspace}
 
     def columns(self, table: TableName) -> dict[str, str] | None:
         found = self.store.tables.get(str(table))

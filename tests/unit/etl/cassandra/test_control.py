@@ -24,10 +24,11 @@ def test_an_unreachable_cassandra_is_reported_in_one_line() -> None:
 
 
 class _Session:
-    """Answers a query after some failures."""
+    """Answers a query after some failures, and records it in a list."""
 
-    def __init__(self, *failures: Exception) -> None:
+    def __init__(self, *failures: Exception, happened: list[object] | None = None) -> None:
         self._failures = list(failures)
+        self._happened = [] if happened is None else happened
 
     def prepare(self, query: str) -> SimpleNamespace:
         return SimpleNamespace(bind=lambda values: query)
@@ -35,6 +36,7 @@ class _Session:
     def execute(self, bound: object, host: object = None) -> list[str]:
         if self._failures:
             raise self._failures.pop(0)
+        self._happened.append(bound)
         return ["a row"]
 
     def execute_async(self, bound: object) -> SimpleNamespace:
@@ -71,7 +73,6 @@ def _agreeing(answers: Sequence[object]) -> tuple[Control, list[object]]:
     """A session whose nodes give these answers to whether they agree, and what happens, in order."""
     control, left = Control(Cluster(("127.0.0.1",), 9)), list(answers)
     happened: list[object] = []
-    session = _Session()
 
     def agreement(wait_time: float) -> object:
         happened.append(left.pop(0))
@@ -79,11 +80,7 @@ def _agreeing(answers: Sequence[object]) -> tuple[Control, list[object]]:
             raise happened[-1]
         return happened[-1]
 
-    def execute(bound: object, host: object = None) -> list[str]:
-        happened.append(bound)
-        return _Session.execute(session, bound, host)
-
-    control._session = SimpleNamespace(prepare=session.prepare, get_pool_state=session.get_pool_state, execute=execute)
+    control._session = _Session(happened=happened)
     control._driver = SimpleNamespace(
         control_connection=SimpleNamespace(wait_for_schema_agreement=agreement),
         metadata=SimpleNamespace(all_hosts=list),
@@ -104,7 +101,7 @@ def test_tables_are_listed_when_all_nodes_agree() -> None:
 
 
 def test_nodes_that_never_agree_are_an_error_before_anything_is_created(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control_module, "_SCHEMA_RETRIES", Retries(seconds=0.0))
+    monkeypatch.setattr(control_module, "_SCHEMA_RETRIES", Retries(seconds=0.0))  # in place of 100 s
     control, happened = _agreeing([False])
     with pytest.raises(UnreachableError, match="to agree on their tables"):
         control.define("CREATE")
