@@ -77,6 +77,7 @@ def source_of(order: Order) -> loader.CassandraSource:
         hosts=order["hosts"],
         port=order["port"],
         batch_size=order["batch_size"],
+        seed=order.get("seed", 0),
         memory_budget=order["budget"],
         in_order=order.get("in_order", True),
         consistency=order.get("consistency"),

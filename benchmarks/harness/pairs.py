@@ -13,7 +13,8 @@ K = TypeVar("K")
 T = TypeVar("T")
 
 _FEW_TURNS = 3
-_STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
+_STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262,
+            11: 2.228, 12: 2.201, 13: 2.179, 14: 2.160, 15: 2.145}  # fmt: skip
 """The 97.5 % point of Student's t by the number of pairs."""
 
 
@@ -51,12 +52,12 @@ def best_of(numbers: Sequence[int], rate: Callable[[int], float], *, turns: int 
 def paired_ratio(ours: Sequence[float], others: Sequence[float]) -> tuple[float, tuple[float, float]]:
     """The median of the ratios ours / other, and its 95 % interval.
 
-    The interval is Student's t on the logarithms of the ratios. Raises ValueError for fewer than 2 or more than 10
+    The interval is Student's t on the logarithms of the ratios. Raises ValueError for fewer than 2 or more than 15
     pairs.
     """
     ratios = [one / other for one, other in zip(ours, others, strict=True)]
     if len(ratios) not in _STUDENT:
-        raise ValueError(f"Wanted 2 to 10 pairs. Found: {len(ratios)}")
+        raise ValueError(f"Wanted 2 to 15 pairs. Found: {len(ratios)}")
     logs = [math.log(ratio) for ratio in ratios]
     centre = statistics.fmean(logs)
     reach = _STUDENT[len(logs)] * statistics.stdev(logs) / math.sqrt(len(logs))

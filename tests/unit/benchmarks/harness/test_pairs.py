@@ -14,7 +14,7 @@ def test_every_second_turn_runs_backwards(capsys: pytest.CaptureFixture[str]) ->
     assert "2: b ran" in capsys.readouterr().err
 
 
-@given(ratios=st.lists(st.floats(0.1, 10), min_size=2, max_size=10), other=st.floats(0.1, 1e3))
+@given(ratios=st.lists(st.floats(0.1, 10), min_size=2, max_size=15), other=st.floats(0.1, 1e3))
 def test_ratios_are_paired(ratios: list[float], other: float) -> None:
     others = [other * (1 + number) for number in range(len(ratios))]
     ours = [ratio * one for ratio, one in zip(ratios, others, strict=True)]
