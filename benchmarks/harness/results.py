@@ -43,10 +43,21 @@ class Row:
     @property
     def met(self) -> bool | None:
         """Whether the target is met; None without a value or a target."""
-        if self.value is None or self.target is None:
+        return None if self.value is None else self._meets(self.value)
+
+    @property
+    def measured(self) -> str:
+        """The value with its unit: two decimals, or as many as show on which side of the target it is."""
+        if self.value is None:
+            return "-"
+        enough = (digits for digits in range(2, 9) if self._meets(round(self.value, digits)) == self.met)
+        return f"{self.value:,.{next(enough, 9)}f} {self.unit}"
+
+    def _meets(self, value: float) -> bool | None:
+        if self.target is None:
             return None
         compare = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}[self.op]
-        return bool(compare(self.value, self.target))
+        return bool(compare(value, self.target))
 
     def without_value(self, reason: str) -> "Row":
         """The same row without its value; the note has the reason and the value."""
@@ -61,7 +72,7 @@ def publish(name: str, rows: Sequence[Row], *, quick: bool = False) -> Path:
     for heading in ("figure", "target", "measured", "", "note"):
         table.add_column(heading)
     for row in rows:
-        value = "-" if row.value is None else f"{row.value:,.2f} {row.unit}"
+        value = row.measured
         value += f" ({row.interval[0]:,.2f} to {row.interval[1]:,.2f})" if row.interval else ""
         verdict = {True: "met", False: "missed", None: "-"}[row.met]
         target = "" if row.target is None else f"{row.op} {row.target:g} {row.unit}"

@@ -32,6 +32,14 @@ def test_every_operator_is_known(op: str) -> None:
     assert figures.value_row(1, 2.0, note="").met == ("=" in op)
 
 
+@pytest.mark.parametrize(
+    ("op", "value", "told"),
+    [("<", 0.9952, "0.995"), ("<", 1.0, "1.00"), (">=", 0.99999, "0.99999"), ("<", 1234.5, "1,234.50")],
+)
+def test_a_value_is_told_with_the_decimals_that_show_its_side_of_the_target(op: str, value: float, told: str) -> None:
+    assert Figures({1: Figure("one", op, 1.0)}).value_row(1, value, note="").measured == f"{told} ratio"
+
+
 def test_a_quick_row_has_no_verdict_but_reports_what_was_found() -> None:
     row = FIGURES.quick_row(1, FIGURES.ratio_row(1, [3.0, 6.0, 10.0], [2.0, 3.0, 4.0], note="few"))
     assert (row.value, row.interval, row.met) == (None, None, None)
