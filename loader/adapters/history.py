@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import PIL.Image
 
 _ROWS_AT_ONCE = 1 << 20
+_MOST_EPOCHS = 1 << 20  # that are searched for an image: seconds
 _LARGEST = 4096  # pixels of a crop that is shown
 
 
@@ -208,7 +209,7 @@ class History:
             The batches, by run, epoch and step; none if the state's training has not seen the image.
 
         Raises:
-            OptionError: The split has no such image.
+            OptionError: The split has no such image, or the history has over a million epochs.
         """
         found = {one for position in self._positions_of(image) for one in self._seen(position)}
         return [Seen(*one, is_exact=self._is_exact(self._runs[one[0]], one[3])) for one in sorted(found)]
@@ -217,6 +218,8 @@ class History:
         """The runs, epochs, steps and ranks that had a position."""
         spans = [epochs for *_, epochs, _ in self._delivering]
         every = range(min((one.start for one in spans), default=0), max((one.stop for one in spans), default=0))
+        if len(every) > _MOST_EPOCHS:
+            raise OptionError(f"Wanted the history of at most {_MOST_EPOCHS:,} epochs. Found: {len(every):,}")
         # All runs have one order: a source that goes on from a state goes on with its order.
         at, places = self._plan.places_of(every, position)
         for number, run, plan, epochs, end in self._delivering:
@@ -266,6 +269,8 @@ class History:
             check_crop_area(crop_area)
             check_bools(mirror=mirror)
         batches = [batches] if isinstance(batches, Replayed) else batches
+        if not isinstance(batches, Sequence) or not all(isinstance(one, Replayed) for one in batches):
+            raise OptionError(f"Wanted batches of replay(). Found: {batches!r}")
         samples = [
             (batch.epoch, place, position)
             for batch in batches
@@ -413,7 +418,10 @@ def _plan_of(split: Split | Shards, state: Mapping[str, Any], buckets: NDArray[n
     sampling, classes = known.sampling, None
     if sampling is not None and sampling.name == "bucketed":
         if buckets is None:
-            raise OptionError("Wanted buckets=..., those of the source that the state is of. Found: none")
+            raise OptionError(
+                "Wanted the buckets of the source that the state is of. Found: none. "
+                "Use loader.History(split, state, buckets=...), which commands cannot."
+            )
         sampling, classes = buckets_of(buckets, rows=len(split), batch=sampling.batch)
     elif sampling is not None:
         classes = classes_of_split(split)

@@ -37,11 +37,16 @@ def aspect_buckets(
     Raises:
         OptionError: The sides are not as many positive numbers each, or a ratio is not above 0.
     """
-    wide, high = (np.asarray(one, dtype=np.float64) for one in (widths, heights))
-    if wide.ndim != 1 or wide.shape != high.shape or not (np.isfinite(wide) & np.isfinite(high)).all():
+    try:
+        wide, high = (np.asarray(one, dtype=np.float64) for one in (widths, heights))
+    except (TypeError, ValueError) as error:
+        raise OptionError(f"Wanted widths and heights as numbers. Found: {error}") from None
+    if wide.ndim != 1 or wide.shape != high.shape:
         raise OptionError(f"Wanted a width and a height of each image. Found: shapes {wide.shape} and {high.shape}")
-    if wide.size and min(wide.min(), high.min()) <= 0:
+    if not (np.isfinite(wide) & np.isfinite(high) & (wide > 0) & (high > 0)).all():
         raise OptionError("Wanted widths and heights above 0. Found: others")
+    if not hasattr(ratios, "__len__"):
+        raise OptionError(f"Wanted ratios as a list of numbers. Found: {ratios!r}")
     shapes = np.array(check_numbers("ratios", ratios, max(1, len(ratios))))
     if shapes.min() <= 0:
         raise OptionError(f"Wanted ratios above 0. Found: {ratios!r}")

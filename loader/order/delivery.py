@@ -215,7 +215,7 @@ class Readers:
         """Let all readers begin anew in this plan."""
         for one in (self.own, *self._others):
             one.reload(plan)
-        self.last = self.own
+        self.last = next((one for one in (self.own, *self._others) if one.is_used), self.own)
 
     def only(self) -> Position:
         """The one reader that is in use. Raises `OptionError` if there are several."""

@@ -6,7 +6,7 @@ recorded. Each rank knows its own; `merged` joins those of all ranks.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self, TypeAlias, get_args
 
@@ -16,6 +16,8 @@ from loader.order.permutation import LastBatchPolicy
 LeftOut: TypeAlias = tuple[int, int, int]
 MOST_LEFT_OUT = 100_000  # samples that a state records; 3 MB of JSON
 _MOST_RUNS = 1000  # 600 kB of JSON
+# Places, and global batches, are computed in int64: larger numbers are damage. So are more ranks: nobody has a million.
+MOST_PLACES, MOST_RANKS = 1 << 58, 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +61,8 @@ class Run:
         )
         if not all(type(number) is int and number >= 0 for number in numbers):
             raise ValueError("a run with something other than whole numbers")
-        if made.last_batch_policy not in get_args(LastBatchPolicy) or not made.batch_size or not made.world_size:
+        is_possible = 0 < made.batch_size * made.world_size <= MOST_PLACES and made.world_size <= MOST_RANKS
+        if made.last_batch_policy not in get_args(LastBatchPolicy) or not is_possible:
             raise ValueError("a run with impossible options")
         if not isinstance(made.begin, Mapping) or not isinstance(made.end, Mapping | None):
             raise ValueError("a run without states")
@@ -69,9 +72,18 @@ class Run:
 Past: TypeAlias = tuple[Run, ...]
 
 
-def past_of(found: Iterable[Mapping[str, Any]]) -> Past:
-    """The past in a state's dictionary. Raises TypeError, ValueError or KeyError for anything else."""
-    return tuple(map(Run.from_dict, found))
+def past_of(found: Iterable[Mapping[str, Any]], check: Callable[[Mapping[str, Any]], object]) -> Past:
+    """The past in a state's dictionary. Raises TypeError, ValueError or KeyError for anything else, and what ``check``
+    raises for a state in it.
+    """
+    past = tuple(map(Run.from_dict, found))
+    for number, run in enumerate(past, 1):
+        check(without_past(run.begin))
+        if run.end is not None:
+            check(without_past(run.end))
+        elif number < len(past):
+            raise ValueError("a run without an end before others")
+    return past
 
 
 def bounded(past: Past) -> Past:

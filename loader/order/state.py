@@ -13,13 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loader.errors import StateError
-from loader.order.history import Past, merged, past_of, without_past
+from loader.order.history import MOST_PLACES, MOST_RANKS, Past, merged, past_of, without_past
 from loader.order.permutation import Sharding
 from loader.order.strata import Sampling
 
 _FORMAT = 1
-# Places, and global batches, are computed in int64: larger numbers are damage.
-_MOST = 1 << 58
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +69,9 @@ class Share:
     def is_sound(self) -> bool:
         """Whether a rank can have these numbers."""
         numbers = (self.rank, self.world_size, self.batch_size, self.end, *self.late)
-        if not all(type(number) is int and 0 <= number <= _MOST for number in numbers):
+        if not all(type(number) is int and 0 <= number <= MOST_PLACES for number in numbers):
             return False
-        if not 0 < self.world_size * self.batch_size <= _MOST:
+        if not 0 < self.world_size * self.batch_size <= MOST_PLACES or self.world_size > MOST_RANKS:
             return False
         return self.rank < self.world_size and all(number < self.end for number in self.late)
 
@@ -97,6 +95,18 @@ class State:
     checksums: str | None = None  # the fingerprint of those that images were compared with; earlier states have none
     sampling: Sampling | None = None  # how classes share the epoch; None if they do not
     past: Past = field(default=(), compare=False)  # the runs that led to it
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether a split and an epoch can have these numbers."""
+        whole = (self.epoch, self.start, self.rows, self.global_batch_size, *self.pending)
+        if not all(type(number) is int and 0 <= number <= MOST_PLACES for number in whole):
+            return False
+        if not (isinstance(self.fingerprint, str) and type(self.seed) is int and type(self.shuffle) is bool):
+            return False
+        is_left = self.start < self.rows or (self.start == self.rows and bool(self.pending))
+        are_pending = all(place < self.start for place in self.pending) and len({*self.pending}) == len(self.pending)
+        return is_left and are_pending and self.global_batch_size > 0 and (self.share is None or self.share.is_sound)
 
     @property
     def left(self) -> Left:
@@ -158,22 +168,16 @@ class State:
                 share = Share(**{**share, "late": tuple(share["late"])})
             if (sampling := given.pop("sampling", None)) is not None:
                 sampling = Sampling.from_dict(sampling)
-            past = past_of(given.pop("past", ()))
+            past = past_of(given.pop("past", ()), cls.from_dict)
             values = {**given, "pending": tuple(given["pending"]), "share": share, "sampling": sampling, "past": past}
             state = cls(**values)
-            is_sound = state.epoch >= 0 and 0 <= state.start <= state.rows
-            is_sound &= all(0 <= place < state.start for place in state.pending)
-            is_sound &= state.start < state.rows or bool(state.pending)  # something is left
-            whole = (state.epoch, state.start, state.rows, state.global_batch_size, *state.pending)
-            is_sound &= all(type(number) is int and number <= _MOST for number in whole)
-            is_sound &= state.global_batch_size > 0
-            is_sound &= len({*state.pending}) == len(state.pending)
-            is_sound &= share is None or share.is_sound
+        except StateError:  # of a run in its past
+            raise
         except KeyError as error:
             raise StateError(f"Wanted a state from state_dict(). Found: one without {error}") from None
         except (TypeError, ValueError) as error:
-            raise StateError(f"Wanted a state from state_dict(). Found: {error} in it") from None
-        if not is_sound:
+            raise StateError(f"Wanted a state from state_dict(). Found: a damaged one, {error}") from None
+        if not state.is_sound:
             raise StateError(f"Wanted a state with places inside its epoch. Found: {state}")
         return state
 
@@ -190,6 +194,8 @@ def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     Raises:
         StateError: The states are not of the same step, or a rank is missing.
     """
+    if not isinstance(states, Sequence):
+        raise StateError(f"Wanted a list of the states of all ranks. Found: {type(states).__name__}")
     parts = [State.from_dict(state) for state in states]
     if not parts:
         raise StateError("Wanted the states of all ranks. Found: none")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from loader.errors import OptionError, StateError
-from loader.order.history import Past, Run, closed, past_of, without_past
+from loader.order.history import MOST_PLACES, MOST_RANKS, Past, Run, closed, past_of, without_past
 from loader.order.permutation import LastBatchPolicy, Sharding
 from loader.order.plan import Placed, Plan, check_same
 from loader.shards.shard_order import Deal, EpochOrder, Numbers, Ranges, ShardStep, steps
@@ -80,10 +80,13 @@ class ShardState:
             left = found["left"]
             ranges = None if left is None else tuple((int(start), int(stop)) for start, stop in left)
             given = {one.name: found[one.name] for one in fields(cls) if one.name != "past"}
-            state = cls(**{**given, "left": ranges, "past": past_of(found.get("past", ()))})
+            state = cls(**{**given, "left": ranges, "past": past_of(found.get("past", ()), cls.from_dict)})
             numbers = (state.epoch, state.rows, state.steps, state.seed, *(x for one in ranges or () for x in one))
-            if not all(type(number) is int for number in numbers) or min(state.epoch, state.steps) < 0:
+            sizes = (state.batch_size, state.world_size, state.streams, state.mix)
+            if not all(type(number) is int for number in (*numbers, *sizes)) or min(state.epoch, state.steps) < 0:
                 raise ValueError("something other than whole numbers")
+            if min(sizes) < 1 or state.batch_size * state.world_size > MOST_PLACES or state.world_size > MOST_RANKS:
+                raise ValueError("impossible options")
             if any(not 0 <= start < stop <= state.rows for start, stop in ranges or ()):
                 raise ValueError("places outside the epoch")
         except (KeyError, TypeError, ValueError) as error:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils.data import DataLoader
 
 import loader
 from loader.order import delivery
@@ -93,15 +94,59 @@ def test_a_state_of_another_split_is_refused(folder: loader.Folder, tmp_path: Pa
 
 @pytest.mark.parametrize("change", [
     {"batch_size": 0}, {"world_size": -1}, {"last_batch_policy": "SOME"}, {"left_out": [[1, 2]]}, {"begin": None},
-    {"known": [None]}, {"left_out": [[0, 0, 0.5]]}, {"more": 1},
+    {"known": [None]}, {"left_out": [[0, 0, 0.5]]}, {"more": 1}, {"end": {}}, {"begin": {"epoch": 0}},
+    {"world_size": 10**9}, {"batch_size": 10**30},
 ])  # fmt: skip
 def test_a_damaged_past_is_refused(folder: loader.Folder, change: dict[str, Any]) -> None:
     with loader.FolderSource(folder, batch_size=5, rank=0, world_size=1) as source:
         next(source.epoch(0))
         state = source.state_dict()
         state["past"][0] |= change
-        with pytest.raises(loader.StateError, match=r"Wanted a state from state_dict\(\)"):
+        with pytest.raises(loader.StateError, match=r"Wanted a state .*from state_dict\(\)"):
             source.load_state_dict(state)
+
+
+def test_damage_in_a_past_is_found_before_it_takes_hours(folder: loader.Folder) -> None:
+    with source_of(folder) as source:
+        list(source.epoch(0))
+        source.load_state_dict(source.state_dict())
+        next(source.epoch(1))
+        state = source.state_dict()
+    unended = {**state, "past": [{**state["past"][0], "end": None}, state["past"][1]]}
+    with pytest.raises(loader.StateError, match="a run without an end before others"):
+        loader.History(folder, unended)
+    state["past"][0]["end"]["epoch"] = 10**9
+    with pytest.raises(loader.OptionError, match="at most 1,048,576 epochs"):
+        loader.History(folder, state).seen(0)
+
+
+@pytest.mark.parametrize("change", [{"seed": "0"}, {"rows": None}, {"fingerprint": 1}, {"pending": 5}, {"extra": 1}])
+def test_a_damaged_state_is_called_one(folder: loader.Folder, change: dict[str, Any]) -> None:
+    with source_of(folder) as source, pytest.raises(loader.StateError, match=r"(a damaged one|places inside)"):
+        source.load_state_dict({**source.state_dict(), **change})
+
+
+@pytest.mark.parametrize("loads", ["dataset", "source"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_dataset_keeps_the_past_over_resumes(folder: loader.Folder, workers: int, loads: str) -> None:
+    """With workers, only the caller knows what is delivered, before a state is loaded and after it."""
+    state: dict[str, Any] | None = None
+    wanted: list[list[int]] = []
+    for run in range(3):
+        with source_of(folder) as source:
+            if state is not None and loads == "source":
+                source.load_state_dict(state)
+            dataset = loader.TorchDataset(source)
+            if state is not None and loads == "dataset":
+                dataset.load_state_dict(state)
+            state = source.state_dict(epoch=0, steps=source.first_step(0))  # nothing was delivered since
+            assert len(loader.History(folder, state).replay(0, range(9))) == len(wanted)
+            batches = iter(DataLoader(dataset, batch_size=None, num_workers=workers))
+            wanted += [next(batches).positions.tolist() for _ in range(2)]
+            state = source.state_dict(epoch=0, steps=2 * run + 2)
+            del batches
+    history = loader.History(folder, state)
+    assert ([one.positions.tolist() for one in history.replay(0, range(9))], history.unknown) == (wanted, [])
 
 
 def test_workers_do_not_know_what_others_have_left_out(folder: loader.Folder) -> None:
@@ -306,6 +351,9 @@ def test_crops_of_impossible_options_are_refused(folder: loader.Folder, options:
         history.show(history.replay(0, 0), **options)
     with pytest.raises(loader.OptionError, match=r"a batch of this history's replay"):
         history.state_before(3)  # type: ignore[arg-type]
+    for batches in ("x", [3], None):
+        with pytest.raises(loader.OptionError, match=r"Wanted batches of replay\(\)"):
+            history.show(batches)  # type: ignore[arg-type]
 
 
 CELL, GAP = 128, 8  # of a picture on a sheet, and between two

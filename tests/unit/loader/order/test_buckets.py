@@ -125,7 +125,7 @@ def test_a_history_needs_the_buckets(folder: loader.Folder) -> None:
     assert [one.positions.tolist() for one in history.replay(0, range(99))] == batches
     position = batches[4][2]
     assert [(one.epoch, one.step) for one in history.seen(position)] == [(0, 4)]
-    with pytest.raises(loader.OptionError, match=r"buckets=\.\.\., those of the source"):
+    with pytest.raises(loader.OptionError, match=r"Use loader\.History\(split, state, buckets="):
         loader.History(folder, state)
     with pytest.raises(loader.StateError, match="of the digest"):
         loader.History(folder, state, buckets=BUCKETS[::-1].copy())
@@ -154,6 +154,9 @@ def test_images_belong_to_the_nearest_shape() -> None:
         ([1, 2], [1], {}, "a width and a height of each image"),
         ([1, 0], [1, 1], {}, "above 0. Found: others"),
         ([1], [1], {"ratios": (0.0,)}, "ratios above 0"),
+        ([1], [1], {"ratios": 1.0}, "ratios as a list"),
+        ([float("nan")], [1], {}, "above 0. Found: others"),
+        (["a"], ["b"], {}, "as numbers. Found: "),
     ):
         with pytest.raises(loader.OptionError, match=found):
-            loader.aspect_buckets(widths, heights, **options)
+            loader.aspect_buckets(widths, heights, **options)  # type: ignore[arg-type]
