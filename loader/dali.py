@@ -89,7 +89,7 @@ class EpochReader:
         self._first_epoch, self._numbers = first_epoch, numbers
         self._epoch: int | None = None
         self.is_followed = True
-        self.names: tuple[str, ...] = ()  # of the numbers, the last of `outputs`
+        self._kinds: Mapping[str, tuple[str, int]] = {}  # the type and the dimensions of each array of numbers
         self._batches: Iterator[Batch] = iter(())
         self._again: deque[Batch] = deque()
         # The batches that DALI has taken and not yet delivered: it may be working on them.
@@ -104,7 +104,7 @@ class EpochReader:
         labels = [] if source.label_type == "none" else [types.INT32 if source.label_type == "int" else types.UINT8]
         one, size = np.zeros(1, dtype=np.int64), np.ones((1, 2), dtype=np.int64)
         numbers = drawn(self._numbers, Draws(seed=0, epoch=0, places=one, sizes=size))
-        self.names = tuple(numbers)
+        self._kinds = _kinds(numbers)
         others = [
             getattr(types, _DALI_TYPES[column.dtype.name]) for column in [*source.features.values(), *numbers.values()]
         ]
@@ -137,7 +137,18 @@ class EpochReader:
         if self._numbers is None:
             return outputs
         draws = Draws(seed=self._source.seed, epoch=epoch, places=batch.places, positions=batch.positions, sizes=sizes)
-        return *outputs, *drawn(self._numbers, draws).values()
+        arrays = drawn(self._numbers, draws)
+        if (kinds := _kinds(arrays)) != self._kinds:
+            raise OptionError(
+                f"Wanted the same arrays from numbers={name_of(self._numbers)} for each batch, as for one sample: "
+                f"(type, dimensions) {dict(self._kinds)}. Found: {kinds}"
+            )
+        return *outputs, *(arrays[name] for name in self.names)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the numbers, the last of `outputs`."""
+        return tuple(self._kinds)
 
     def given(self) -> Batch:
         """The next batch that the pipeline has delivered; records that it has."""
@@ -193,6 +204,10 @@ def drawn(numbers: Numbers | None, draws: Draws) -> dict[str, NDArray[Any]]:
                 f"each of {len(draws)} samples. Found: {values.dtype.name} {values.shape}"
             )
     return arrays
+
+
+def _kinds(arrays: Mapping[str, NDArray[Any]]) -> dict[str, tuple[str, int]]:
+    return {name: (values.dtype.name, values.ndim) for name, values in arrays.items()}
 
 
 def _native(values: Any) -> NDArray[Any]:

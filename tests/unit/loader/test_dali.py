@@ -415,6 +415,32 @@ def test_numbers_that_are_no_row_of_each_sample_are_refused(source: RowSource, n
         next(iter(batches))
 
 
+@pytest.mark.parametrize("kind", ["other order", "other name", "other type", "other dimensions"])
+def test_numbers_reach_the_graph_by_name_or_are_refused(source: RowSource, kind: str) -> None:
+    def numbers(draws: loader.Draws) -> dict[str, Any]:
+        ones, twos = (np.full(len(draws), value, dtype=np.int32) for value in (1, 2))
+        if len(draws) == 1:  # asked for before the first batch
+            return {"one": ones, "two": twos}
+        others: dict[str, dict[str, Any]] = {
+            "other order": {"two": twos, "one": ones},
+            "other name": {"one": ones, "three": twos},
+            "other type": {"one": ones, "two": twos.astype(np.float32)},
+            "other dimensions": {"one": ones, "two": twos[:, None]},
+        }
+        return others[kind]
+
+    def graph(files: Any, labels: Any, *, one: Any, two: Any) -> tuple[Any, ...]:
+        return one, two
+
+    batches = iter(loader.GenericIterator(source, graph, names=["one", "two"], numbers=numbers))
+    if kind == "other order":
+        batch = next(batches)
+        assert ({*batch["one"].tolist()}, {*batch["two"].tolist()}) == ({1}, {2})
+    else:
+        with pytest.raises(loader.OptionError, match=r"Wanted the same arrays from numbers=.*for each batch"):
+            next(batches)
+
+
 @pytest.mark.parametrize(
     "source", [{"batch_size": 100}, {"batch_size": 100, "last_batch_policy": "DROP"}], indirect=True
 )
