@@ -100,9 +100,9 @@ def _add_images(made: Parser) -> None:
 
 
 def _steps(text: str) -> range:
-    begin, _, end = text.partition(":")
+    begin, colon, end = text.partition(":")
     try:
-        found = range(int(begin), int(end) if end else int(begin) + 1)
+        found = range(int(begin), int(end) if colon else int(begin) + 1)
     except ValueError:
         found = range(0)
     if not found or found.start < 0:
@@ -175,7 +175,8 @@ def _size_of(args: argparse.Namespace, options: Mapping[str, Any]) -> int:
 
 
 def _seen(args: argparse.Namespace) -> int:
-    image: int | str = int(args.image) if args.image.isdecimal() else args.image
+    is_position = args.image.isdecimal() and len(args.image) < len(uuid.UUID(int=0).hex)
+    image: int | str = int(args.image) if is_position else args.image
     results = []
     for path, (history, *_) in zip(args.checkpoints, _histories(args, args.checkpoints), strict=True):
         seen = history.seen(image)

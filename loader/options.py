@@ -56,7 +56,7 @@ def check_weight(name: str, value: float, *, of: str) -> float:
     number = given.item() if isinstance(given, (np.integer, np.floating)) else given
     is_number = isinstance(number, (int, float)) and not isinstance(number, bool)
     if not is_number or not 0 <= number <= sys.float_info.max:
-        raise OptionError(f"Wanted {name} of at least 0. Found: {value!r} of {of}")
+        raise OptionError(f"Wanted {name} as finite numbers of at least 0. Found: {value!r} of {of}")
     return float(number)
 
 

@@ -184,9 +184,7 @@ class Trainer:
             self._train.load_state_dict(found.loader)
         except loader.StateError as error:
             raise TrainingError(
-                f"Wanted a checkpoint of the same images and --seed at {path}: "
-                f"fingerprint {self._train.split.fingerprint[:12]} and seed {self._options.seed}. "
-                f"Found: {str(found.loader.get('fingerprint'))[:12]} and seed {found.loader.get('seed')}"
+                f"Wanted a checkpoint of the same images, --seed, --sampling and --class-weight at {path}. {error}"
             ) from error
         self._plain.load_state_dict(found.model)
         self._optimizer.load_state_dict(found.optimizer)

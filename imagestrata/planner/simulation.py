@@ -45,6 +45,7 @@ _DECODED = 2  # batches that DALI keeps for the GPU
 _WARM_SECONDS, _WARM_ROUND_TRIPS = 5.0, 20  # before the steady part: reads in flight have grown, and memory is full
 _LEAST_WINDOWS = 12  # images, in most reads in flight
 _MOST_PIECES, _LEAST_BATCHES = 60_000, 6  # to simulate, so that a plan takes seconds
+_MOST_SIMULATED, _MOST_STEP = 1_000_000, 600.0  # pieces in the fewest batches, and seconds of a step: half a minute
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,8 +98,15 @@ class Outcome:
 
 def simulate(plan: Plan, *, progress: Callable[[int, int], None] = lambda done, total: None) -> Outcome:
     """Simulate the first epoch of a training, long enough for a steady rate. Raises `ImagestrataError` if the loader
-    would give up.
+    would give up, and for a plan that would take minutes to simulate.
     """
+    most = _MOST_SIMULATED // (_LEAST_BATCHES * plan.pieces)
+    if plan.batch_size > most or plan.step > _MOST_STEP:
+        raise ImagestrataError(
+            f"Wanted a batch of at most {most:,} images of {plan.image_bytes / 1000:,.0f} kB, and a step of at most "
+            f"{_MOST_STEP:.0f} s, so that a plan takes seconds. Found: {plan.batch_size:,} images and {plan.step:g} s. "
+            "Plan smaller batches, with a step that is as much shorter."
+        )
     loop = VirtualLoop()
     rank = _Rank(plan, loop)
     try:

@@ -64,6 +64,8 @@ class TorchDataset(IterableDataset[Any]):
 
         dataset.load_state_dict(state)      # into the dataset, not the source; the next pass is source.first_epoch
 
+    Counting is right if each batch comes: with PARTIAL, one of which all images are left out does not.
+
     Errors of a worker are raised in the main process with their own class. A pass raises what reading the source
     raises, and `DecodeError` for an image that is not a picture.
 

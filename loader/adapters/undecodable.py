@@ -16,6 +16,10 @@ from loader.splits import Split
 
 OnUndecodable: TypeAlias = Literal["raise", "skip"]
 
+_NOTHING_TO_REPEAT = (
+    "Nothing is left of the first batch, so there is nothing to fill it with. Use larger batches, or PARTIAL."
+)
+
 
 def decode_error(
     split: Split,
@@ -52,7 +56,8 @@ def left_out(
     fresh = len([place for place in kept if place < len(batch) - batch.repeats])
     is_usable = before is not None and before.epoch == batch.epoch and len(before) > 0
     if not skips or (is_padded and not kept and not is_usable):
-        raise decode_error(split, batch, min(errors), errors[min(errors)]) from errors[min(errors)]
+        advice = {} if not skips else {"advice": _NOTHING_TO_REPEAT}
+        raise decode_error(split, batch, min(errors), errors[min(errors)], **advice) from errors[min(errors)]
     for place, why in errors.items():
         reader.leave_out(batch.epoch, batch.step, int(batch.positions[place]))
         if place < len(batch) - batch.repeats:

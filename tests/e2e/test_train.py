@@ -470,11 +470,15 @@ def test_a_checkpoint_of_another_training_is_refused(data: Data, here: None, cap
         ),
         (
             [*data.split, *usual, "--seed", "1"],
-            r"the same images and --seed at checkpoint\.pt: .* and seed 1\. Found: .* seed 0",
+            r"of the same images, --seed, .* at checkpoint\.pt\. Wanted a state of this order: seed 1\. Found: 0",
         ),
         (
             [*data.split, *usual, "--train-index=1", "--val-index=0"],
-            r"the same images and --seed at checkpoint\.pt: fingerprint",
+            r"of the same images, --seed, .* at checkpoint\.pt\. Wanted a state of this split: fingerprint",
+        ),
+        (
+            [*data.split, *usual, "--sampling", "balanced"],
+            r"--sampling and --class-weight at checkpoint\.pt\. Wanted a state of this order: sampling='balanced'",
         ),
     ]:
         assert main([*arguments, "--resume"]) == 1

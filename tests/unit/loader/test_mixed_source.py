@@ -196,11 +196,11 @@ def test_splits_that_do_not_fit_are_refused(
 
 @pytest.mark.parametrize(("options", "found"), [
     ({"shares": {"large": 1}}, r"shares of large, small, tiny\. Found: \['large'\]"),
-    ({"shares": {"large": 1, "small": 1, "tiny": -1}}, "shares of at least 0. Found: -1 of tiny"),
+    ({"shares": {"large": 1, "small": 1, "tiny": -1}}, "shares as finite numbers of at least 0. Found: -1 of tiny"),
     ({"shares": {"large": 0, "small": 0, "tiny": 0}}, "a share above 0. Found: none"),
-    ({"shares": {"large": True, "small": 0, "tiny": 0}}, "shares of at least 0. Found: True of large"),
+    ({"shares": {"large": True, "small": 0, "tiny": 0}}, "numbers of at least 0. Found: True of large"),
     ({"shares": dict.fromkeys(SIZES, 1), "shuffle": False}, "shuffle=True with shares"),
-    ({"shares": {"large": 10**400, "small": 1, "tiny": 1}}, "shares of at least 0"),
+    ({"shares": {"large": 10**400, "small": 1, "tiny": 1}}, "shares as finite numbers of at least 0"),
     ({"shares": {"large": 1000, "small": 1000, "tiny": 1}}, "place in an epoch of 69, or 0. Found: none for 'tiny'"),
     ({"hosts": ["127.0.0.1"]}, "no hosts: the images are read from"),
 ])  # fmt: skip

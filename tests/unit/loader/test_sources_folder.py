@@ -240,7 +240,7 @@ def test_a_first_batch_without_decodable_images_cannot_be_padded(tree: Path) -> 
     folder = loader.open_folder(tree)
     bad = tree / folder.paths[0].decode()
     bad.write_bytes(b"no picture")
-    named = rf"from the file {bad} \(.*position 0\)\. Found: 10 bytes .*on_undecodable='skip'"
+    named = rf"from the file {bad} \(.*position 0\)\. Found: 10 bytes .*nothing to fill it with\. Use larger batches"
     with loader.FolderSource(folder, batch_size=1, shuffle=False, last_batch_policy="FILL") as source:
         for batches in (
             loader.ClassificationIterator(source, size=2, train=False, on_undecodable="skip"),

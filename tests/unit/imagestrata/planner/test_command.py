@@ -81,6 +81,14 @@ def test_changes_that_give_nothing_are_not_advised(capsys: pytest.CaptureFixture
     assert found["outcome"]["rate"] <= min(found["limits"].values())
 
 
+@pytest.mark.parametrize("options", [
+    ["--image", "1TB"], ["--image", "110kB", "--batch", "1000000000"], ["--image", "110kB", "--step", "100000s"],
+])  # fmt: skip
+def test_a_plan_that_would_take_hours_is_refused(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--rtt", "150ms", *options]) == 1
+    assert "so that a plan takes seconds. Found: " in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("usual", "other"), [
     (["--rtt", "0ms", "--bandwidth", "10Gbit"], ["--rtt", "0", "--bandwidth", "10gbps"]),
     (["--rtt", "0.15s", "--bandwidth", "1GB"], ["--rtt", "150 ms", "--bandwidth", "8 Gbit/s"]),
