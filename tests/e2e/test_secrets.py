@@ -29,6 +29,7 @@ from imagestrata.devstack import jars
 from imagestrata.devstack.servers.cassandra import Cassandra
 from imagestrata.devstack.servers.s3 import S3
 from jobs import ingest
+from tests.support import spark_start
 from tests.support.certificates import Authority
 from tests.support.services import fresh_name
 from tests.support.trees import picture
@@ -159,6 +160,8 @@ class Place:
             "spark.executor.extraJavaOptions": log,
             "spark.executor.memory": "512m",
             "spark.logConf": "true",
+            "spark.sql.shuffle.partitions": "2",  # each task writes much at this level
+            **spark_start.INTERPRETED,
             "spark.jars": ",".join(path.as_uri() for path in jars.connector(Path(pyspark.__file__).parents[1])),
             **conf,
         }
