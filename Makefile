@@ -191,7 +191,7 @@ bench-ingest: setup  ## ingest compared with other ways to write, its memory, li
 bench-loader: setup  ## the loader compared with a bare client, files and torch's workers, near and far; 30 minutes (QUICK=1: 4)
 	@$(BENCH)
 
-bench-order: setup  ## how exact orders, mixtures and crops by key are, what they cost, and what balance does to a training; 15 minutes (QUICK=1: 4)
+bench-order: setup  ## how exact orders, mixtures and crops by key are, what they cost, and what balance does to a training; 29 minutes (QUICK=1: 8)
 	@$(BENCH)
 
 bench-service: setup  ## the dataset service compared with cp and nginx, many clients, killed uploads; 17 minutes (QUICK=1: 2)
