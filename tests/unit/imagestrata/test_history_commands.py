@@ -163,6 +163,7 @@ def test_the_last_checkpoint_without_an_image_is_named(
     (["replay", "2.json", "--epoch", "0", "--steps", "5"], 1, "Wanted --split, .*Found: none, and .*2.json does not"),
     (["replay", "2.json", "--epoch", "0", "--steps", "2:2"], 2, "wanted A:B with A below B"),
     (["replay", "2.json", "--epoch", "0", "--steps", "1:"], 2, "wanted A:B with A below B"),
+    (["seen", "0" * 36, "2.json", "--folder", "tree"], 1, "Wanted the id of an image, a UUID"),
     (["replay", "2.json", "--folder", "tree", "--epoch", "7", "--steps", "5"], 1, "no such step before 2.json was"),
     (["replay", "2.json", "--folder", "tree", "--split", "s", "--epoch", "0", "--steps", "5"], 2, "Found: several"),
     (["replay", "no.pt", "--folder", "tree", "--epoch", "0", "--steps", "0"], 1, "in no.pt. Found: No such file"),
