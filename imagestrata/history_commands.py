@@ -175,7 +175,7 @@ def _size_of(args: argparse.Namespace, options: Mapping[str, Any]) -> int:
 
 
 def _seen(args: argparse.Namespace) -> int:
-    is_position = args.image.isdecimal() and len(args.image) < len(uuid.UUID(int=0).hex)
+    is_position = args.image.isdecimal() and len(args.image) < 32  # an id without hyphens may have digits alone
     image: int | str = int(args.image) if is_position else args.image
     results = []
     for path, (history, *_) in zip(args.checkpoints, _histories(args, args.checkpoints), strict=True):

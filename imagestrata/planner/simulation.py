@@ -105,7 +105,7 @@ def simulate(plan: Plan, *, progress: Callable[[int, int], None] = lambda done, 
         raise ImagestrataError(
             f"Wanted a batch of at most {most:,} images of {plan.image_bytes / 1000:,.0f} kB, and a step of at most "
             f"{_MOST_STEP:.0f} s, so that a plan takes seconds. Found: {plan.batch_size:,} images and {plan.step:g} s. "
-            "Plan smaller batches, with a step that is as much shorter."
+            "Plan smaller images or batches, with a step that is as much shorter."
         )
     loop = VirtualLoop()
     rank = _Rank(plan, loop)

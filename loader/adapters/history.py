@@ -420,7 +420,7 @@ def _plan_of(split: Split | Shards, state: Mapping[str, Any], buckets: NDArray[n
         if buckets is None:
             raise OptionError(
                 "Wanted the buckets of the source that the state is of. Found: none. "
-                "Use loader.History(split, state, buckets=...), which commands cannot."
+                "Use loader.History(split, state, buckets=...): the commands have no such option."
             )
         sampling, classes = buckets_of(buckets, rows=len(split), batch=sampling.batch)
     elif sampling is not None:

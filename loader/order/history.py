@@ -17,7 +17,13 @@ LeftOut: TypeAlias = tuple[int, int, int]
 MOST_LEFT_OUT = 100_000  # samples that a state records; 3 MB of JSON
 _MOST_RUNS = 1000  # 600 kB of JSON
 # Places, and global batches, are computed in int64: larger numbers are damage. So are more ranks: nobody has a million.
-MOST_PLACES, MOST_RANKS = 1 << 58, 1 << 20
+MOST_PLACES, _MOST_RANKS = 1 << 58, 1 << 20
+
+
+def can_be(batch_size: int, world_size: int) -> bool:
+    """Whether ranks can have this batch size and this number; other numbers are damage."""
+    are_whole = type(batch_size) is int and type(world_size) is int
+    return are_whole and 0 < world_size <= _MOST_RANKS and 0 < batch_size * world_size <= MOST_PLACES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +67,7 @@ class Run:
         )
         if not all(type(number) is int and number >= 0 for number in numbers):
             raise ValueError("a run with something other than whole numbers")
-        is_possible = 0 < made.batch_size * made.world_size <= MOST_PLACES and made.world_size <= MOST_RANKS
-        if made.last_batch_policy not in get_args(LastBatchPolicy) or not is_possible:
+        if made.last_batch_policy not in get_args(LastBatchPolicy) or not can_be(made.batch_size, made.world_size):
             raise ValueError("a run with impossible options")
         if not isinstance(made.begin, Mapping) or not isinstance(made.end, Mapping | None):
             raise ValueError("a run without states")

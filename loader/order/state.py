@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loader.errors import StateError
-from loader.order.history import MOST_PLACES, MOST_RANKS, Past, merged, past_of, without_past
+from loader.order.history import MOST_PLACES, Past, can_be, merged, past_of, without_past
 from loader.order.permutation import Sharding
 from loader.order.strata import Sampling
 
@@ -68,10 +68,10 @@ class Share:
     @property
     def is_sound(self) -> bool:
         """Whether a rank can have these numbers."""
-        numbers = (self.rank, self.world_size, self.batch_size, self.end, *self.late)
+        numbers = (self.rank, self.end, *self.late)
         if not all(type(number) is int and 0 <= number <= MOST_PLACES for number in numbers):
             return False
-        if not 0 < self.world_size * self.batch_size <= MOST_PLACES or self.world_size > MOST_RANKS:
+        if not can_be(self.batch_size, self.world_size):
             return False
         return self.rank < self.world_size and all(number < self.end for number in self.late)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from loader.errors import OptionError, StateError
-from loader.order.history import MOST_PLACES, MOST_RANKS, Past, Run, closed, past_of, without_past
+from loader.order.history import Past, Run, can_be, closed, past_of, without_past
 from loader.order.permutation import LastBatchPolicy, Sharding
 from loader.order.plan import Placed, Plan, check_same
 from loader.shards.shard_order import Deal, EpochOrder, Numbers, Ranges, ShardStep, steps
@@ -82,13 +82,15 @@ class ShardState:
             given = {one.name: found[one.name] for one in fields(cls) if one.name != "past"}
             state = cls(**{**given, "left": ranges, "past": past_of(found.get("past", ()), cls.from_dict)})
             numbers = (state.epoch, state.rows, state.steps, state.seed, *(x for one in ranges or () for x in one))
-            sizes = (state.batch_size, state.world_size, state.streams, state.mix)
-            if not all(type(number) is int for number in (*numbers, *sizes)) or min(state.epoch, state.steps) < 0:
+            numbers += (state.streams, state.mix)
+            if not all(type(number) is int for number in numbers) or min(state.epoch, state.steps) < 0:
                 raise ValueError("something other than whole numbers")
-            if min(sizes) < 1 or state.batch_size * state.world_size > MOST_PLACES or state.world_size > MOST_RANKS:
+            if min(state.streams, state.mix) < 1 or not can_be(state.batch_size, state.world_size):
                 raise ValueError("impossible options")
             if any(not 0 <= start < stop <= state.rows for start, stop in ranges or ()):
                 raise ValueError("places outside the epoch")
+        except StateError:  # of a run in its past
+            raise
         except (KeyError, TypeError, ValueError) as error:
             raise StateError(f"Wanted a state of shards from state_dict(). Found: {error!r}") from None
         return state
