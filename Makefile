@@ -70,8 +70,8 @@ histories: setup  ## play 100,000 random histories of tables, with kills and run
 simulate: setup  ## load 100,000 epochs from a simulated cluster and shards, and push to a service, in bad weather, on virtual time; 20 minutes (COUNT=1000 of each kind)
 	@$(RUN) python -m tests.support.simulation $(if $(COUNT),--count $(COUNT))
 
-drill: setup  ## kill, fill and break servers while jobs run, and judge the results (SEED=0, ROUNDS=1, ONLY=text, SECURE=1 with TLS)
-	@$(RUN) python -m tests.support.drills $(if $(SEED),--seed $(SEED)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(ONLY),--only "$(ONLY)") $(if $(SECURE),--secure) $(if $(TABLE),--table "$(TABLE)")
+drill: setup  ## kill, fill and break servers while jobs run, and judge the results (SEED=0, ROUNDS=1, ONLY=text, SECURE=1 with TLS; TABLE=file and UNTIL=N: see docs/reliability.md)
+	@$(RUN) python -m tests.support.drills $(if $(SEED),--seed $(SEED)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(ONLY),--only "$(ONLY)") $(if $(SECURE),--secure) $(if $(TABLE),--table "$(TABLE)") $(if $(UNTIL),--until $(UNTIL))
 
 fuzz: setup  ## read damaged files of every format for 30 minutes (MINUTES=5)
 	@$(RUN) python -m tests.support.fuzzing $(if $(MINUTES),--minutes $(MINUTES))

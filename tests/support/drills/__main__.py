@@ -15,9 +15,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from imagestrata.devstack.steps import locked
 from tests.support import spark_start
-from tests.support.drills.drill import DRILLS, Outcome, run, table
+from tests.support.drills.drill import DRILLS, Counted, Drill, Outcome, run, table
 from tests.support.drills.world import world
+
+_BEGIN, _END = "<!-- drills -->\n", "<!-- /drills -->"
 
 
 def main() -> int:
@@ -28,8 +31,11 @@ def main() -> int:
     parser.add_argument("--only", action="append", help="drills whose name has this text; repeatable")
     parser.add_argument("--images", type=int, default=240, help="of the source (default: %(default)s)")
     parser.add_argument("--secure", action="store_true", help="with TLS, certificates and roles")
-    parser.add_argument("--table", type=Path, metavar="FILE", help="add each round to the table in this file")
+    parser.add_argument("--table", type=Path, metavar="FILE", help="add each drill to the table in this file")
+    parser.add_argument("--until", type=int, metavar="N", help="leave out drills that the table has N times")
     options = parser.parse_args()
+    if options.until is not None and options.table is None:
+        parser.error("--until counts the drills of a table: name it with --table.")
     texts = options.only or [""]
     chosen = [drill for drill in DRILLS if any(text in drill.name for text in texts)]
     outcomes: list[Outcome] = []
@@ -41,21 +47,30 @@ def main() -> int:
     ):
         for number in range(options.rounds):
             for drill in chosen:
+                if options.until is not None and times_in(options.table, drill) >= options.until:
+                    continue
                 started = time.monotonic()
                 outcome = run(made, drill, random.Random(f"{options.seed} {number} {drill.name}"))
                 outcomes.append(outcome)
                 print(f"{outcome}  ({time.monotonic() - started:.0f} s)", flush=True)
-            if options.table is not None:
-                add_to_table(options.table, outcomes[-len(chosen) :])
+                if options.table is not None:  # at once: a run of hours may be interrupted, or have a second one beside
+                    with locked(spark_start.ROOT / "build" / "drills.lock", timeout_s=60, what=str(options.table)):
+                        add_to_table(options.table, [outcome])
     print(table(outcomes))
     return 1 if any(outcome.wrong for outcome in outcomes) else 0
 
 
 def add_to_table(page: Path, outcomes: Sequence[Outcome]) -> None:
-    """Add the results of a round to the table of a page."""
-    before, mark, rest = page.read_text(encoding="utf-8").partition("<!-- drills -->\n")
-    earlier, end, after = rest.partition("<!-- /drills -->")
+    """Add results to the table of a page."""
+    before, mark, rest = page.read_text(encoding="utf-8").partition(_BEGIN)
+    earlier, end, after = rest.partition(_END)
     page.write_text(f"{before}{mark}{table(outcomes, earlier)}{end}{after}", encoding="utf-8")
+
+
+def times_in(page: Path, drill: Drill) -> int:
+    """How often the table of a page has a drill."""
+    earlier = page.read_text(encoding="utf-8").partition(_BEGIN)[2].partition(_END)[0]
+    return Counted.of(earlier).times[drill.name]
 
 
 if __name__ == "__main__":

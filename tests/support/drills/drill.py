@@ -203,23 +203,38 @@ DRILLS: Sequence[Drill] = [
 ]  # fmt: skip
 
 
+@dataclass
+class Counted:
+    """The columns of a table of drills, by the drill's name."""
+
+    times: Counter[str] = field(default_factory=Counter)
+    ways: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    wrong: Counter[str] = field(default_factory=Counter)
+
+    @classmethod
+    def of(cls, text: str) -> "Counted":
+        """Read a table in Markdown, or an empty text."""
+        found = cls()
+        for line in text.splitlines()[2:]:
+            work, fault, count, ended, faulty = (cell.strip() for cell in line.strip("|").split("|"))
+            name = f"{work}: {fault}"
+            found.times[name] = int(count)
+            found.ways[name] = ended.split(_OR)
+            found.wrong[name] = 0 if faulty == "nothing" else int(faulty)
+        return found
+
+
 def table(outcomes: Sequence[Outcome], earlier: str = "") -> str:
     """The outcomes as a table in Markdown, added to those of an earlier table; without faults that came too late."""
-    times, wrong, ways = Counter[str](), Counter[str](), defaultdict[str, list[str]](list)
-    for line in earlier.splitlines()[2:]:
-        work, fault, count, ended, faulty = line.strip("|").split("|")
-        name = f"|{work}|{fault}|"
-        times[name] = int(count)
-        ways[name] += ended.strip().split(_OR)
-        wrong[name] = 0 if faulty.strip() == "nothing" else int(faulty)
+    counted = Counted.of(earlier)
     for one in (outcome for outcome in outcomes if outcome.was_running or outcome.wrong):
-        name = f"| {one.drill.work.name} | {one.drill.fault.name} |"
-        times[name] += 1
-        ways[name] += [one.ended] if one.ended else []
-        wrong[name] += bool(one.wrong)
+        counted.times[one.drill.name] += 1
+        counted.ways[one.drill.name] += [one.ended] if one.ended else []
+        counted.wrong[one.drill.name] += bool(one.wrong)
     lines = [
-        f"{name} {count} | {_OR.join(dict.fromkeys(ways[name]))} | {wrong[name] or 'nothing'} |"
-        for name, count in times.items()
+        f"| {name.replace(': ', ' | ')} | {count} | {_OR.join(dict.fromkeys(counted.ways[name]))} "
+        f"| {counted.wrong[name] or 'nothing'} |"
+        for name, count in counted.times.items()
     ]
     heads = ("what runs", "what happens", "times", "how it ended", "lost, doubled or wrong")
     return "\n".join([f"| {' | '.join(heads)} |", "|---" * len(heads) + "|", *lines, ""])

@@ -145,7 +145,8 @@ def world(folder: Path, *, images: int, secure: bool = False) -> Iterator[World]
         if mounted.returncode == 0:
             stack.callback(lambda: subprocess.run(["umount", "-l", small], check=False))
         yaml = {"commitlog_total_space": "256MiB"}
-        server = Cassandra(folder / "cassandra", nodes=3, secure=secure, heap_mb=384, yaml=yaml)
+        quick = ["-XX:TieredStopAtLevel=1"]  # faults start nodes anew, which live for a minute
+        server = Cassandra(folder / "cassandra", nodes=3, secure=secure, heap_mb=384, yaml=yaml, options=quick)
         stack.enter_context(server)
         s3 = stack.enter_context(S3(folder / "s3"))
         s3.make_bucket("drills")
