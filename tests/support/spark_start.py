@@ -56,6 +56,13 @@ def variables(configuration: Path) -> dict[str, str]:
     return {"SPARK_CONF_DIR": str(configuration)}
 
 
+def of_executors() -> tuple[dict[str, str], str]:
+    """The properties, and the Java options, with which executors that are processes of their own use the archive."""
+    if ARCHIVE.is_file():
+        return {"spark.executorEnv.SPARK_CONF_DIR": str(FOLDER / "empty")}, f" -XX:SharedArchiveFile={ARCHIVE}"
+    return {}, ""
+
+
 def write() -> None:
     """Write the archive and the configuration, unless they are newer than this file and the environment's."""
     theirs = conf_folder(Path(pyspark.__file__).parents[1])

@@ -20,6 +20,7 @@ from formats.stores.storage import Storage
 from imagestrata.devstack.servers.cassandra import Cassandra
 from imagestrata.devstack.servers.s3 import S3
 from imagestrata.devstack.servers.spark import Spark
+from tests.support import spark_start
 from tests.support.drills.proxy import FaultyProxy
 from tests.support.pictures import texture
 from tests.support.trees import plant
@@ -107,10 +108,13 @@ class World:
 
 def settings_of(server: Cassandra) -> dict[str, str]:
     """The properties of jobs that name a Cassandra."""
+    properties, archive = spark_start.of_executors()
     return {
         **server.spark_properties,
+        **properties,
         "spark.executor.memory": "768m",
-        "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",  # executors live for seconds
+        # Executors live for seconds.
+        "spark.executor.extraJavaOptions": f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1{archive}",
         "spark.executor.cores": "1",
         "spark.sql.shuffle.partitions": "4",
     }
