@@ -81,6 +81,7 @@ class Play:
         self._epoch, self._left = 0, list(range(scenario.rows))  # places of the order that are left of the epoch
         self._at: list[int | None] = []  # the next batch of each reader; None at the end of its epoch
         self._has_batches = False  # whether the epoch had any for a reader
+        self._was_empty = False  # whether an epoch had none
         self._steps: int | None = None  # the first batch that not all readers have delivered; None after the epoch
         self._traced: list[Traced] = []  # what counts as delivered, by the states
 
@@ -129,6 +130,9 @@ class Play:
         replayed = [one for epoch, step in asked for one in history.replay(epoch, step)]
         found = [(one.epoch, one.step, one.rank, one.positions.tolist()) for one in replayed if one.is_exact]
         is_known = len(found) == len(replayed) and not history.unknown
+        # What readers left out is in no state of all ranks if workers read; an epoch without batches may not be read.
+        may_lack = bool(scenario.bad) or (scenario.skips and any(life.workers > 1 for life in scenario.lives))
+        want(is_known or may_lack or self._was_empty, f"does not know {history.unknown or replayed}")
         for one in self._traced:
             key = (one.epoch, one.step, one.rank, one.positions)
             is_filled = one.repeats == len(one.positions)  # its own samples were all skipped
@@ -163,6 +167,7 @@ class Play:
                 judge(life, unit, got)
                 self._judge_error(life, unit, got)
             self._has_batches = any(unit for unit, _ in found)
+            self._was_empty |= not self._has_batches
             self._at = [_next(unit, got) for unit, got in found]
             self._steps = min((one for one in self._at if one is not None), default=None)
             self._traced += [
