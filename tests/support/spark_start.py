@@ -56,11 +56,14 @@ def variables(configuration: Path) -> dict[str, str]:
     return {"SPARK_CONF_DIR": str(configuration)}
 
 
-def of_executors() -> tuple[dict[str, str], str]:
-    """The properties, and the Java options, with which executors that are processes of their own use the archive."""
-    if ARCHIVE.is_file():
-        return {"spark.executorEnv.SPARK_CONF_DIR": str(FOLDER / "empty")}, f" -XX:SharedArchiveFile={ARCHIVE}"
-    return {}, ""
+def executors(options: str) -> dict[str, str]:
+    """The properties of executors in their own processes, with these Java options, and the archive if there is one."""
+    if not ARCHIVE.is_file():
+        return {"spark.executor.extraJavaOptions": options}
+    return {
+        "spark.executor.extraJavaOptions": f"{options} -XX:SharedArchiveFile={ARCHIVE}",
+        "spark.executorEnv.SPARK_CONF_DIR": str(FOLDER / "empty"),
+    }
 
 
 def write() -> None:

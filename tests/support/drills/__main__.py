@@ -36,6 +36,10 @@ def main() -> int:
     options = parser.parse_args()
     if options.until is not None and options.table is None:
         parser.error("--until counts the drills of a table: name it with --table.")
+    if options.table is not None and not (
+        options.table.is_file() and _BEGIN in options.table.read_text(encoding="utf-8")
+    ):
+        parser.error(f"Wanted a table of drills in {options.table}. Found: none. Use a copy of docs/reliability.md.")
     texts = options.only or [""]
     chosen = [drill for drill in DRILLS if any(text in drill.name for text in texts)]
     outcomes: list[Outcome] = []
@@ -60,17 +64,21 @@ def main() -> int:
     return 1 if any(outcome.wrong for outcome in outcomes) else 0
 
 
+def _parts(page: Path) -> tuple[str, str, str]:
+    """A page before, in and after its table of drills."""
+    before, _, rest = page.read_text(encoding="utf-8").partition(_BEGIN)
+    return (before, *rest.partition(_END)[::2])
+
+
 def add_to_table(page: Path, outcomes: Sequence[Outcome]) -> None:
     """Add results to the table of a page."""
-    before, mark, rest = page.read_text(encoding="utf-8").partition(_BEGIN)
-    earlier, end, after = rest.partition(_END)
-    page.write_text(f"{before}{mark}{table(outcomes, earlier)}{end}{after}", encoding="utf-8")
+    before, earlier, after = _parts(page)
+    page.write_text(f"{before}{_BEGIN}{table(outcomes, earlier)}{_END}{after}", encoding="utf-8")
 
 
 def times_in(page: Path, drill: Drill) -> int:
     """How often the table of a page has a drill."""
-    earlier = page.read_text(encoding="utf-8").partition(_BEGIN)[2].partition(_END)[0]
-    return Counted.of(earlier).times[drill.name]
+    return Counted.of(_parts(page)[1]).times[drill.name]
 
 
 if __name__ == "__main__":

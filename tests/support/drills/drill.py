@@ -49,8 +49,16 @@ class Outcome:
     reason: str = ""  # of the first failure
     wrong: list[str] = field(default_factory=list)
     was_running: bool = True
+    not_possible: str = ""  # why this machine or this user cannot have the fault
+
+    @property
+    def counts(self) -> bool:
+        """Whether it shows something: the fault struck while the work ran, or something is wrong."""
+        return bool(self.wrong) or (self.was_running and not self.not_possible)
 
     def __str__(self) -> str:
+        if self.not_possible:
+            return f"{self.drill.name}: not run: {self.not_possible}"
         found = f"WRONG: {'; '.join(self.wrong[:5])}" if self.wrong else "nothing lost, doubled or wrong"
         late = "" if self.was_running else " (the fault came after its end)"
         why = f" ({self.reason})" if self.reason else ""
@@ -69,7 +77,7 @@ def run(world: World, drill: Drill, numbers: random.Random) -> Outcome:
             _jump(world)
         _disturb(world, drill, numbers, outcome)
     except NotPossibleError as error:
-        outcome.ended = f"not run: {error}"
+        outcome.not_possible = str(error)
         return outcome
     except AssertionError as error:
         outcome.wrong.append(str(error))
@@ -101,10 +109,15 @@ def _disturb(world: World, drill: Drill, numbers: random.Random, outcome: Outcom
     def strike() -> None:
         pause(numbers.uniform(1.0, 6.0 if not work.is_job else _LONGEST_WAIT), process)
         outcome.was_running = process.poll() is None
-        finish = drill.fault.strike(world, numbers, process)
-        if finish is not None:
-            pause(drill.fault.seconds, process)
-            finish()
+        try:
+            finish = drill.fault.strike(world, numbers, process)
+            if finish is not None:
+                pause(drill.fault.seconds, process)
+                finish()
+        except NotPossibleError as error:
+            outcome.not_possible = str(error)
+        except Exception as error:  # of a thread, which nobody else would see
+            outcome.wrong.append(f"the fault failed: {type(error).__name__} {error}")
 
     struck = threading.Thread(target=strike)
     if not drill.fault.is_before:
@@ -225,14 +238,14 @@ class Counted:
 
 
 def table(outcomes: Sequence[Outcome], earlier: str = "") -> str:
-    """The outcomes as a table in Markdown, added to those of an earlier table; without faults that came too late."""
+    """The outcomes as a table in Markdown, added to those of an earlier table."""
     counted = Counted.of(earlier)
-    for one in (outcome for outcome in outcomes if outcome.was_running or outcome.wrong):
+    for one in (outcome for outcome in outcomes if outcome.counts):
         counted.times[one.drill.name] += 1
         counted.ways[one.drill.name] += [one.ended] if one.ended else []
         counted.wrong[one.drill.name] += bool(one.wrong)
     lines = [
-        f"| {name.replace(': ', ' | ')} | {count} | {_OR.join(dict.fromkeys(counted.ways[name]))} "
+        f"| {name.replace(': ', ' | ', 1)} | {count} | {_OR.join(dict.fromkeys(counted.ways[name]))} "
         f"| {counted.wrong[name] or 'nothing'} |"
         for name, count in counted.times.items()
     ]

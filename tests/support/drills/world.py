@@ -108,13 +108,10 @@ class World:
 
 def settings_of(server: Cassandra) -> dict[str, str]:
     """The properties of jobs that name a Cassandra."""
-    properties, archive = spark_start.of_executors()
     return {
         **server.spark_properties,
-        **properties,
+        **spark_start.executors("-XX:+UseSerialGC -XX:TieredStopAtLevel=1"),  # they live for seconds
         "spark.executor.memory": "768m",
-        # Executors live for seconds.
-        "spark.executor.extraJavaOptions": f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1{archive}",
         "spark.executor.cores": "1",
         "spark.sql.shuffle.partitions": "4",
     }
