@@ -2,12 +2,12 @@
 
 import asyncio
 import os
-from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID
 
 import numpy as np
 from numpy.typing import NDArray
 
+from formats.daemon_threads import DaemonThreads
 from loader.errors import AccessError, MissingImageError, UnreachableError
 from loader.folder.folders import Folder
 from loader.prefetch.fetcher import Row
@@ -27,7 +27,7 @@ class FileFetcher:
         """
         self._root = os.fsencode(folder.address)
         self._paths, self._places = folder.paths, places
-        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="loader-files")
+        self._pool = DaemonThreads(_THREADS, "loader-files")
 
     async def connect(self) -> None:
         """Does nothing: errors are raised for each file."""

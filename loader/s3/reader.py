@@ -3,11 +3,11 @@
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from formats import StorageError
+from formats.daemon_threads import DaemonThreads
 from formats.read_ahead import ahead
 from formats.retries import Retries
 from loader.errors import AccessError, MissingImageError, UnreachableError
@@ -88,7 +88,7 @@ class ObjectReader:
 
     def _own(self) -> "_Own":
         if self._mine is None or self._mine.pid != os.getpid():
-            self._mine = _Own(os.getpid(), ThreadPoolExecutor(self._reads, "loader-objects"))
+            self._mine = _Own(os.getpid(), DaemonThreads(self._reads, "loader-objects"))
         return self._mine
 
 
@@ -97,6 +97,6 @@ class _Own:
     """What belongs to one process."""
 
     pid: int
-    pool: ThreadPoolExecutor
+    pool: DaemonThreads
     lock: threading.Lock = field(default_factory=threading.Lock)
     storage: "Storage | None" = None

@@ -12,6 +12,7 @@ import numpy as np
 from formats import StorageError
 from formats.retries import Retries
 from formats.shards.layout import Contents, contents_of, piece_digest
+from formats.stores.s3 import is_s3
 from loader.errors import LoaderError, ShardError, UnreachableError, closed
 from loader.prefetch.runtime import SYSTEM, Runtime
 from loader.prefetch.stats import Meter
@@ -142,6 +143,13 @@ class PieceReader:
                 self._born += 1
                 self.runtime.start(self._work, "loader-pieces")
         return reading.future
+
+    def check_wait(self, seconds: float) -> None:
+        """Raise `UnreachableError` if a store that fails no reads by itself has not answered in ``timeout`` seconds: a
+        folder that is mounted from a server may hang.
+        """
+        if seconds > self._timeout and not is_s3(self._shards.address):
+            raise UnreachableError(f"Wanted {self._shards.address} within {self._timeout:g} s. Found: no answer")
 
     def cost(self, number: int) -> int:
         """The bytes that a piece takes in memory."""

@@ -2,13 +2,13 @@
 
 import asyncio
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 import numpy as np
 
 from formats import FormatsError, StorageError
+from formats.daemon_threads import DaemonThreads
 from formats.retries import Retries
 from formats.shards.layout import IndexedFile, index_name, indexed_files
 from loader.errors import MissingImageError, ShardError
@@ -35,7 +35,7 @@ class SampleFetcher:
         self._shards = shards
         self._starts = np.cumsum([0, *(one.samples for one in shards.contents.shards)])
         self._has_companions = shards.label_type in ("blob", "multi")
-        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="loader-samples")
+        self._pool = DaemonThreads(_THREADS, "loader-samples")
         self._indexes: dict[int, list[list[IndexedFile]]] = {}
         self._locks = [threading.Lock() for _ in shards.contents.shards]  # else many threads read the same index
         self._opened: tuple[Storage, RangeReader] | None = None

@@ -140,10 +140,13 @@ class ShardStream:
             )
 
     def _wait(self, future: "Future[Loaded]") -> Loaded:
+        runtime = self._reader.runtime
+        begun = runtime.clock()
         with self._reader.meter.waiting():
-            while not self._reader.runtime.has_ended(future, WAKE_SECONDS):
+            while not runtime.has_ended(future, WAKE_SECONDS):
                 if not self.is_usable():
                     raise closed()
+                self._reader.check_wait(runtime.clock() - begun)
         return future.result()
 
 
