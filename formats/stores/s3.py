@@ -74,9 +74,12 @@ def is_s3(address: str) -> bool:
 
 
 def check_address(address: str) -> None:
-    """Raise `AddressError` for an address with a password, as in ``ftp://user:password@host``: logs show addresses."""
-    user, _, host = address.partition("://")[2].partition("/")[0].rpartition("@")
-    if ":" in user:
+    """Raise `AddressError` for an address with a password, as in ``ftp://user:password@host``, or for a web address
+    with a token: logs show addresses.
+    """
+    scheme, _, rest = address.partition("://")
+    user, _, host = rest.partition("/")[0].rpartition("@")
+    if ":" in user or (user and scheme in ("http", "https")):
         raise AddressError(
             f"Wanted an address without a password: logs and manifests show addresses. Found: one for {host}. "
             "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or what the storage's package reads."

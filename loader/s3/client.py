@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from formats import RefusedError, StorageError
-from formats.errors import NoBucketError
-from formats.stores.s3 import S3Access
+from formats.errors import AddressError, NoBucketError
+from formats.stores.s3 import S3Access, check_address
 from loader.errors import AccessError, OptionError, UnreachableError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Client:
     """
 
     url: str | None = None
-    access_key: str | None = None
+    access_key: str | None = field(default=None, repr=False)
     secret_key: str | None = field(default=None, repr=False)
     session_token: str | None = field(default=None, repr=False)
 
@@ -122,7 +122,7 @@ def make_client(
         The settings.
 
     Raises:
-        OptionError: The URL is of another kind, or one key is given without the other.
+        OptionError: The URL is of another kind or has a password, or one key is given without the other.
     """
     text = None if url is None else os.path.expanduser(os.fspath(url))
     if text is not None and (not text or _HOST.fullmatch(text)):
@@ -131,6 +131,10 @@ def make_client(
         raise OptionError(f"Wanted the URL of an S3 endpoint with keys, as http://host:port. Found: {text!r}")
     if text is not None and urlsplit(text).scheme not in ("", "file", "http", "https"):
         raise OptionError(f"Wanted the URL of an S3 endpoint, or a folder's path. Found: {text!r}")
+    try:
+        check_address(text or "")
+    except AddressError as error:
+        raise OptionError(str(error)) from None
     if (access_key is None) != (secret_key is None):
         raise OptionError("Wanted access_key and secret_key, or neither. Found: one of them")
     return Client(text, access_key, secret_key, session_token)

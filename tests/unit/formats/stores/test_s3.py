@@ -50,5 +50,6 @@ def test_addresses_with_passwords_are_refused_without_showing_them(address: str)
     with pytest.raises(ValueError, match="without a password") as refused:
         SourcePlan(address=address)
     assert "canary" not in str(refused.value)
-    with pytest.raises(StorageError, match="without a password"):
-        S3Access("http://me:canary@127.0.0.1:9")
+    for endpoint in ("http://me:canary@127.0.0.1:9", "https://canary@127.0.0.1:9"):
+        with pytest.raises(StorageError, match="without a password"):
+            S3Access(endpoint)
