@@ -70,6 +70,7 @@ import typing
 from loader.adapters.crops import crop_numbers, crop_window
 from loader.adapters.history import History, Replayed, Seen
 from loader.adapters.iterators import ClassificationIterator, GenericIterator
+from loader.adapters.merging import merge_states
 from loader.batch import Batch, Skipped
 from loader.cassandra.access import Access
 from loader.cassandra.cluster import Cluster
@@ -95,7 +96,6 @@ from loader.mixed.mixture import Mixture, mix_splits
 from loader.model_record import record_model
 from loader.order.buckets import aspect_buckets
 from loader.order.draws import Draws
-from loader.order.state import merge_states
 from loader.prefetch.stats import Stats
 from loader.shards.shard_set import Shards, open_shards
 from loader.source import Source

@@ -1,7 +1,7 @@
 """Batches, and the samples that were left out of them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -82,6 +82,25 @@ class Batch:
         from loader.adapters.contact_sheet import sheet_of_batch
 
         return sheet_of_batch(self, {} if class_names is None else class_names, count)
+
+
+def taken(batch: Batch, places: Sequence[int]) -> Batch:
+    """The samples of a batch at these places, in their order."""
+
+    def of(values: Sequence[Any]) -> list[Any]:
+        return [values[place] for place in places] if values else []
+
+    return replace(
+        batch,
+        images=of(batch.images),
+        labels=batch.labels[places] if len(batch.labels) else batch.labels,
+        ids=batch.ids[places],
+        positions=batch.positions[places],
+        places=batch.places[places],
+        label_blobs=of(batch.label_blobs),
+        metadata={name: of(values) for name, values in batch.metadata.items()},
+        features={name: values[places] for name, values in batch.features.items()},
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,14 @@
 import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from types import TracebackType
 from typing import Any, Self
 from uuid import UUID
 
 from numpy.typing import NDArray
 
-from loader.batch import Batch, Skipped
+from loader.batch import Batch, Skipped, taken
 from loader.dali import EpochReader, Numbers
 from loader.errors import DeletedImageError, DeliveryError, OptionError
 from loader.options import check_bools, check_int, check_seconds
@@ -23,6 +24,9 @@ from loader.prefetch.missing import check_missing
 from loader.prefetch.stats import Stats
 from loader.ranks import check_detected, ranks
 from loader.splits import Split
+
+# Samples that are read at once to fill a batch of which nothing is left: the first one nearly always does.
+_MOST_FILLERS = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,9 +116,10 @@ class Source:
     **Failures.** A failed read is repeated, and a slow one is sent a second time, until ``timeout`` seconds have passed
     since the first attempt. A missing or empty image ends the epoch with an error. With ``on_missing="skip"`` it is
     left out and recorded in `skipped`: PARTIAL then has a smaller batch, or none if nothing is left of it. FILL and
-    DROP repeat samples of the batch in turn, so that all ranks keep the same number of batches. If more than
-    ``max_missing`` of an epoch is missing, `MissingImageError` is raised as soon as that is certain. Where ranks or
-    workers each see a part, one fails if its part misses more than chance explains. Images that were deleted with
+    DROP repeat samples of the batch in turn, so that all ranks keep the same number of batches; if nothing is left of
+    it, the first image of the epoch that can be read. If more than ``max_missing`` of an epoch is missing,
+    `MissingImageError` is raised as soon as that is certain. Where ranks, workers or a resumed epoch see a part, it
+    fails if the part misses more than chance explains, or more than the whole epoch may. Images that were deleted with
     ``jobs/delete.py`` or ``ingest.py --prune`` raise `DeletedImageError`, or are left out in the same way; they do not
     count towards ``max_missing``.
 
@@ -294,7 +299,8 @@ class Source:
         stream = self._stream(plan, epoch, offset, every)
         wanted = plan.samples(epoch, offset=offset, every=every)
         # More is left out than DROP would leave out.
-        is_part = wanted + options.batch_size * options.world_size <= plan.whole.rows
+        is_part = wanted + options.global_batch <= plan.whole.rows
+        rows = plan.whole.rows if is_part else wanted
         delivered, left_out, is_kept = 0, 0, False
         missing: list[tuple[bytes, str]] = []
         late: tuple[int, ...] = ()
@@ -303,12 +309,15 @@ class Source:
             while (filled := stream.take()) is not None:
                 reader.check(plan)
                 batch = self._batch(filled, epoch, reader)
-                delivered, late = delivered + len(batch), filled.late
+                late = filled.late
                 if filled.skipped:
                     left_out += len(filled.skipped)
                     missing += _missing(filled)
-                    check_missing(missing, self._max_missing, samples=wanted, is_part=is_part, epoch=epoch)
-                self._meter(batch, filled.repeats)
+                    check_missing(missing, self._max_missing, samples=wanted, rows=rows, epoch=epoch)
+                if not len(batch) and options.last_batch_policy != "PARTIAL":
+                    batch = self._refilled(batch, filled, reader)
+                delivered += len(batch)
+                self._meter(batch, batch.repeats)
                 if len(batch):  # all of it may have been skipped
                     yield batch
             if is_whole and self._ahead.is_useful and plan.whole.samples:
@@ -318,11 +327,54 @@ class Source:
             self._marks.end(epoch)
             if not is_kept:
                 stream.close()
-        if left_out == wanted > len(missing) and not is_part:
+        if left_out == wanted > len(missing) and next(self._one_by_one(plan, epoch), None) is None:
             raise DeletedImageError(f"Wanted images of {self.split!r}. Found: all of them were deleted.")
         wanted -= left_out if options.last_batch_policy == "PARTIAL" else 0
         if delivered != wanted or late:
             raise DeliveryError(f"Wanted {wanted} samples in epoch {epoch} on rank {self.rank}. Found: {delivered}")
+
+    def refill(
+        self, batch: Batch, /, *, reader: Position, is_usable: Callable[[Batch], bool] | None = None
+    ) -> Batch | None:
+        """A full batch in place of one of which nothing is left. It repeats the first sample of the epoch that can be
+        read and used: the same one on all ranks and after any resume; out of order, one of the first.
+
+        Args:
+            batch: The batch of which nothing is left.
+            reader: Who reads; it records what fills the batch.
+            is_usable: Whether this batch of one sample can be used; None for any.
+
+        Returns:
+            The batch; None if the epoch has no such sample.
+        """
+        one = next(filter(is_usable, self._one_by_one(reader.plan, batch.epoch)), None)
+        if one is None:
+            return None
+        reader.fill(batch.epoch, batch.step, int(one.positions[0]), int(one.places[0]))
+        full = taken(one, [0] * self.batch_size)
+        return replace(full, step=batch.step, repeats=len(full), delivered=batch.delivered)
+
+    def _one_by_one(self, plan: Plan, epoch: int) -> Iterator[Batch]:
+        """The samples of an epoch that can be read, each as a batch, whatever was delivered. Few are read ahead."""
+        steps, count = plan.one_by_one(epoch), 1
+        while some := list(islice(steps, count)):
+            stream = self._engine.stream(iter([iter(some)]))
+            try:
+                while (filled := stream.take()) is not None:
+                    if filled.samples:
+                        yield self._batch_of(replace(filled, samples=filled.samples[:1]), epoch)
+            finally:
+                stream.close()
+            count = min(2 * count, _MOST_FILLERS)
+
+    def _refilled(self, batch: Batch, filled: Filled, reader: Position) -> Batch:
+        """As `refill`; raises the error of a skipped sample if no image is left."""
+        full = self.refill(batch, reader=reader)
+        if full is None:
+            (*_, last) = (*filled.skipped, *filled.skipped_repeats)
+            assert last.error is not None
+            raise last.error
+        return full
 
     def _stream(self, plan: Plan, epoch: int, offset: int, every: int) -> Stream:
         """The stream of these batches; that of a whole epoch may have been read ahead."""

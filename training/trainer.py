@@ -152,10 +152,9 @@ class Trainer:
 
     def _save(self, path: str) -> None:
         state = self._train_batches.state_dict()
-        # In order the states of all ranks are equal, but for the samples that each has left out. Shards have none.
+        # In order the states of all ranks are equal, but for the samples that each has left out.
         if self._ranks.world_size > 1 and "skip" in (self._options.on_missing, self._options.on_undecodable):
-            states = self._ranks.all_of(state)
-            state = loader.merge_states(states) if "share" in state else state
+            state = loader.merge_states(self._ranks.all_of(state))
         if self._ranks.is_first:
             checkpoint = Checkpoint(
                 arch=self._options.arch,

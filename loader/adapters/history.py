@@ -125,7 +125,7 @@ class History:
     def delivered(self) -> tuple[int, int]:
         """Where the state is: its epoch, and how many images of it were delivered."""
         loaded = self._loaded
-        images = len(self._split) - loaded.dealt
+        images = self._plan.whole.rows - loaded.dealt
         if isinstance(loaded, ShardState):
             images += min(loaded.dealt, loaded.steps * loaded.batch_size * loaded.world_size)
         return loaded.epoch, images
@@ -223,6 +223,7 @@ class History:
         # All runs have one order: a source that goes on from a state goes on with its order.
         at, places = self._plan.places_of(every, position)
         for number, run, plan, epochs, end in self._delivering:
+            yield from self._filled(number, position, end)
             own = slice(*np.searchsorted(at, (epochs.start, epochs.stop)).tolist())
             if not run.in_order:
                 yield from self._about(number, at[own], places[own], position)
@@ -231,6 +232,13 @@ class History:
             for epoch, step, rank in plan.where(at[own], places[own]):
                 if (epoch, step) < end and position not in left_out.get((epoch, step), ()):
                     yield number, epoch, step, rank
+
+    def _filled(self, number: int, position: int, end: tuple[int, int]) -> Iterator[tuple[int, int, int, int]]:
+        """The batches of a run that a position fills, because nothing of their own was left."""
+        in_order = self._runs[number].in_order
+        for (epoch, step, rank), (filling, _) in self._fills[number].items():
+            if filling == position and ((epoch, step) < end or (epoch == end[0] and not in_order)):
+                yield number, epoch, step, rank
 
     def show(
         self,
@@ -318,6 +326,11 @@ class History:
         return found
 
     @cached_property
+    def _fills(self) -> list[dict[tuple[int, int, int], tuple[int, int]]]:
+        """By run, the position and the place that fill a batch of which nothing is left, by epoch, step and rank."""
+        return [{(epoch, step, rank): (at, place) for epoch, step, rank, at, place in run.fills} for run in self._runs]
+
+    @cached_property
     def _plans(self) -> list[Plan]:
         return [self._plan.of_run(run) for run in self._runs]
 
@@ -345,12 +358,15 @@ class History:
             if lost and run.last_batch_policy != "PARTIAL" and len(kept):
                 kept = np.resize(kept, run.batch_size)
             if len(kept) or run.last_batch_policy != "PARTIAL":  # a batch of which nothing is left is not delivered
-                # An empty batch is filled with samples of another batch. Missing and undecodable images are replaced
-                # one after the other, so a batch with both is filled in two steps.
-                is_filled_once = run.last_batch_policy == "PARTIAL" or (len(kept) > 0 and lost < 2)
-                is_exact = is_filled_once and self._is_exact(run, rank)
-                found = positions[kept]
-                yield Replayed(number, epoch, step, rank, found, places[kept], self._ids(found), is_exact)
+                # A small epoch, of which FILL has a sample several times in a batch, is filled in another way if an
+                # image is missing than if it is no picture.
+                is_known = run.last_batch_policy == "PARTIAL" or not lost or len({*places.tolist()}) == len(places)
+                positions, places = positions[kept], places[kept]
+                if (fill := self._fills[number].get((epoch, step, rank))) is not None:
+                    positions, places = (np.full(run.batch_size, one, dtype=np.int64) for one in fill)
+                is_known &= len(positions) > 0
+                is_exact = (is_known or fill is not None) and self._is_exact(run, rank)
+                yield Replayed(number, epoch, step, rank, positions, places, self._ids(positions), is_exact)
 
     def _is_exact(self, run: Run, rank: int) -> bool:
         return run.in_order and (run.known is None or rank in run.known)

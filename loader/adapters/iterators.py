@@ -172,14 +172,15 @@ class GenericIterator:
         if not any(errors for _, errors in found) and len(reader.failed) == failed:
             raise error
         left: list[Batch] = []
-        before = self.given
         for batch, errors in found:
             rest: Batch | None = batch
             if errors:
-                rest = left_out(self._source, batch, errors, before=before, skips=self._skips, reader=self._position)
+                rest = left_out(
+                    self._source, batch, errors, skips=self._skips, reader=self._position,
+                    is_usable=lambda one: not reader.undecodable(one, asks_dali=True),
+                )  # fmt: skip
             if rest is not None:
                 left.append(rest)
-                before = rest
         return left
 
     def _array(self, output: Any) -> Any:

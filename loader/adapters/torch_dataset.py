@@ -172,7 +172,7 @@ class TorchDataset(IterableDataset[Any]):
         DataLoader. Raises `StateError` also for a state of another split or order, and for a state of this dataset of
         another worker, number of workers or batch size.
         """
-        if "workers" not in state:
+        if not isinstance(state, Mapping) or "workers" not in state:
             self.source.load_state_dict(state)
             self._resumed = None
             self._loads = self._passes.restart(None, is_load=True)
@@ -249,7 +249,6 @@ class TorchDataset(IterableDataset[Any]):
             position = self._position
         of = position.begin(epoch)
         position.note(epoch, step if count == 1 else None, of=of)
-        before: Batch | None = None
         offset = step - position.plan.first_step(epoch)
         try:
             for batch in source.batches(epoch, offset=offset, every=count, reader=position):
@@ -259,28 +258,32 @@ class TorchDataset(IterableDataset[Any]):
                 position.note(epoch, batch.step + 1, of=of)
                 if self._transform is None:
                     yield batch
-                elif (decoded := self._decoded(source, position, batch, before)) is not None:
-                    before, images = decoded
+                elif (decoded := self._decoded(source, position, batch)) is not None:
+                    rest, images = decoded
                     if self._seeds:
-                        draws = Draws(seed=source.seed, epoch=epoch, places=before.places)
-                        yield _transformed(before, list(_seeded(draws, self._transform, images)))
+                        draws = Draws(seed=source.seed, epoch=epoch, places=rest.places)
+                        yield _transformed(rest, list(_seeded(draws, self._transform, images)))
                     else:
-                        yield _transformed(before, list(map(self._transform, images)))
+                        yield _transformed(rest, list(map(self._transform, images)))
             self._passes.confirm(begun, timeout=source.timeout)
             position.note(epoch + 1, None, of=of)
         finally:
             position.end(of)
 
-    def _decoded(
-        self, source: Source, position: Position, batch: Batch, before: Batch | None
-    ) -> tuple[Batch, list[Any]] | None:
+    def _decoded(self, source: Source, position: Position, batch: Batch) -> tuple[Batch, list[Any]] | None:
         """The batch and its decoded images, without those that cannot be decoded; None if nothing is left."""
-        images = [decoded_picture(image, self._orientation) for image in batch.images]
+        images = self._pictures(batch)
         errors = {place: image for place, image in enumerate(images) if isinstance(image, Exception)}
         if not errors:
             return batch, images
-        rest = left_out(source, batch, errors, before=before, skips=self._skips, reader=position)
-        return None if rest is None else (rest, [decoded_picture(image, self._orientation) for image in rest.images])
+        rest = left_out(
+            source, batch, errors, skips=self._skips, reader=position,
+            is_usable=lambda one: not isinstance(self._pictures(one)[0], Exception),
+        )  # fmt: skip
+        return None if rest is None else (rest, self._pictures(rest))
+
+    def _pictures(self, batch: Batch) -> list[Any]:
+        return [decoded_picture(image, self._orientation) for image in batch.images]
 
 
 def _seeded(draws: Draws, transform: Callable[[Any], Any], images: Sequence[Any]) -> Iterator[Any]:

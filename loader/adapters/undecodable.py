@@ -1,13 +1,15 @@
 """Images that are not pictures: the error that names one, and batches without them."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import cycle, islice
 from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
-from loader.batch import Batch, Skipped
+import numpy as np
+
+from loader.batch import Batch, Skipped, taken
 from loader.errors import DecodeError
 from loader.folder.folders import Folder
 from loader.mixed.mixture import Mixture
@@ -16,9 +18,7 @@ from loader.splits import Split
 
 OnUndecodable: TypeAlias = Literal["raise", "skip"]
 
-_NOTHING_TO_REPEAT = (
-    "Nothing is left of the first batch, so there is nothing to fill it with. Use larger batches, or PARTIAL."
-)
+_NOTHING_LEFT = "No image of the epoch can be decoded."
 
 
 def decode_error(
@@ -44,51 +44,41 @@ def decode_error(
 
 
 def left_out(
-    source: Any, batch: Batch, errors: Mapping[int, Exception], *, before: Batch | None, skips: bool, reader: Position
+    source: Any,
+    batch: Batch,
+    errors: Mapping[int, Exception],
+    *,
+    skips: bool,
+    reader: Position,
+    is_usable: Callable[[Batch], bool],
 ) -> Batch | None:
     """The batch of a `Source` without the samples at the places of ``errors``, which are skipped; None if nothing is
-    left. If batches are padded, its samples are repeated in turn until it is full, or those of the batch ``before``.
-    Raises `DecodeError` if there are none, and without ``skips`` for the first of the errors. The ``reader`` records
-    what is left out.
+    left. If batches are padded, its samples are repeated in turn until it is full. If nothing is left of such a batch,
+    the first sample of the epoch that ``is_usable``, in a batch of its own, is repeated. Raises `DecodeError` if there
+    is none, and without ``skips`` for the first of the errors. The ``reader`` records what is left out.
     """
+    first = min(errors)
+    if not skips:
+        raise decode_error(source.split, batch, first, errors[first]) from errors[first]
     split, is_padded = source.split, source.last_batch_policy != "PARTIAL"
     kept = [place for place in range(len(batch)) if place not in errors]
     fresh = len([place for place in kept if place < len(batch) - batch.repeats])
-    is_usable = before is not None and before.epoch == batch.epoch and len(before) > 0
-    if not skips or (is_padded and not kept and not is_usable):
-        advice = {} if not skips else {"advice": _NOTHING_TO_REPEAT}
-        raise decode_error(split, batch, min(errors), errors[min(errors)], **advice) from errors[min(errors)]
     for place, why in errors.items():
         reader.leave_out(batch.epoch, batch.step, int(batch.positions[place]))
         if place < len(batch) - batch.repeats:
             reason = str(decode_error(split, batch, place, why))
             source.skip(Skipped(_id(batch, place), int(batch.positions[place]), batch.epoch, reason, batch.step))
     if not is_padded:
-        return _taken(batch, kept) if kept else None
+        return taken(batch, kept) if kept else None
     if kept:
-        return replace(_taken(batch, [*islice(cycle(kept), len(batch))]), repeats=len(batch) - fresh)
-    assert before is not None
-    again = _taken(before, [*islice(cycle(range(len(before))), len(batch))])
-    return replace(again, step=batch.step, repeats=len(batch), delivered=batch.delivered)
-
-
-def _taken(batch: Batch, places: Sequence[int]) -> Batch:
-    """The samples at these places, in their order."""
-
-    def of(values: Sequence[Any]) -> list[Any]:
-        return [values[place] for place in places] if values else []
-
-    return replace(
-        batch,
-        images=of(batch.images),
-        labels=batch.labels[places] if len(batch.labels) else batch.labels,
-        ids=batch.ids[places],
-        positions=batch.positions[places],
-        places=batch.places[places],
-        label_blobs=of(batch.label_blobs),
-        metadata={name: of(values) for name, values in batch.metadata.items()},
-        features={name: values[places] for name, values in batch.features.items()},
-    )
+        # Without what fills the batch already: it is then filled as if all that is left out had been left out at once.
+        _, firsts = np.unique(batch.places[kept], return_index=True)
+        own = [kept[one] for one in sorted(firsts.tolist())]
+        return replace(taken(batch, [*islice(cycle(own), len(batch))]), repeats=len(batch) - fresh)
+    full: Batch | None = source.refill(batch, reader=reader, is_usable=is_usable)
+    if full is None:
+        raise decode_error(split, batch, first, errors[first], advice=_NOTHING_LEFT) from errors[first]
+    return full
 
 
 def _id(batch: Batch, place: int) -> UUID:

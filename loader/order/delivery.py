@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from loader.errors import OptionError, StateError
-from loader.order.history import MOST_LEFT_OUT, LeftOut, Run, bounded, without_past
+from loader.order.history import MOST_LEFT_OUT, Fill, LeftOut, Run, bounded, without_past
 from loader.order.plan import Plan, PlanState
 
 # What of an epoch a rank has delivered, out of order: its samples below the first number, without the others.
@@ -35,6 +35,7 @@ class Position:
         self._at: _At | None
         self._begun: PlanState | None  # where the run began; None: where the plan begins
         self._left_out: list[LeftOut]  # in the run, in their order; once for each place that an image has in a batch
+        self._fills: dict[tuple[int, int], Fill]  # in the run, by epoch and batch
         self._has_forgotten: bool  # whether there were too many
         self._is_contiguous: bool
         self._start(plan)
@@ -54,6 +55,7 @@ class Position:
         self._touch()
         self._follow(epoch)
         self._left_out = [one for one in self._left_out if one[0] != epoch]  # the pass leaves them out again
+        self._fills = {at: one for at, one in self._fills.items() if at[0] != epoch}
         self._has_read = True
         self._newest += 1
         self._at = self._open[self._newest] = epoch, None, None
@@ -108,10 +110,16 @@ class Position:
 
     def leave_out(self, epoch: int, step: int, position: int) -> None:
         """Record that a sample of a batch was left out."""
+        if (epoch, step) in self._fills:  # it fills the batch, and is none of its own
+            return
         self._left_out.append((epoch, step, position))
         if len(self._left_out) > MOST_LEFT_OUT:
             self._left_out.clear()
             self._has_forgotten = True
+
+    def fill(self, epoch: int, step: int, position: int, place: int) -> None:
+        """Record what fills a batch of which nothing is left."""
+        self._fills[epoch, step] = epoch, step, self.plan.rank, position, place
 
     def recorded(self, state: PlanState, *, between: Between = "delivered") -> PlanState:
         """A state with its past: the runs of the loaded state, and the run that has led from there to it. ``between``
@@ -154,7 +162,7 @@ class Position:
     def _begin_run(self, begin: PlanState | None) -> None:
         self._begun = begin
         self._is_contiguous = True
-        self._left_out = []
+        self._left_out, self._fills = [], {}
         self._has_forgotten = False
 
     def _run(self, begin: PlanState, end: PlanState | None) -> Run:
@@ -171,6 +179,7 @@ class Position:
             in_order=self._readers.in_order,
             known=known,
             left_out=tuple(self._left_out) if known else (),
+            fills=tuple(self._fills.values()) if known else (),
             is_contiguous=self._is_contiguous,
         )
 

@@ -14,6 +14,8 @@ from loader.order.permutation import LastBatchPolicy
 
 # A sample that was left out: epoch, batch, and position in the split.
 LeftOut: TypeAlias = tuple[int, int, int]
+# What fills a batch of which nothing is left: epoch, batch, rank, and the position and the place of the one sample.
+Fill: TypeAlias = tuple[int, int, int, int, int]
 MOST_LEFT_OUT = 100_000  # samples that a state records; 3 MB of JSON
 _MOST_RUNS = 1000  # 600 kB of JSON
 # Places, and global batches, are computed in int64: larger numbers are damage. So are more ranks: nobody has a million.
@@ -41,6 +43,7 @@ class Run:
     # The ranks whose left out samples are known; None: no rank can have left out any.
     known: tuple[int, ...] | None = None
     left_out: tuple[LeftOut, ...] = ()
+    fills: tuple[Fill, ...] = ()
     # Whether batches came one after another. Otherwise only begin and end are known.
     is_contiguous: bool = True
 
@@ -48,6 +51,10 @@ class Run:
         """The run as dictionaries, lists, texts and numbers."""
         found = {one.name: getattr(self, one.name) for one in fields(self)}
         known = None if self.known is None else list(self.known)
+        if not self.fills:  # as in earlier versions
+            del found["fills"]
+        else:
+            found["fills"] = [list(one) for one in self.fills]
         return found | {"known": known, "left_out": [list(one) for one in self.left_out]}
 
     @classmethod
@@ -58,12 +65,13 @@ class Run:
             **found,
             "known": None if known is None else tuple(known),
             "left_out": tuple((epoch, step, position) for epoch, step, position in found["left_out"]),
+            "fills": tuple((epoch, step, rank, at, place) for epoch, step, rank, at, place in found.get("fills", ())),
         })  # fmt: skip
         numbers = (
             made.batch_size,
             made.world_size,
             *(made.known or ()),
-            *(one for three in made.left_out for one in three),
+            *(one for some in (*made.left_out, *made.fills) for one in some),
         )
         if not all(type(number) is int and number >= 0 for number in numbers):
             raise ValueError("a run with something other than whole numbers")
@@ -129,7 +137,7 @@ def merged(pasts: Sequence[Past]) -> Past:
 
 def _same(run: Run) -> str:
     """What the runs of all ranks have in common."""
-    return repr(replace(run, known=None, left_out=(), end=None).to_dict())
+    return repr(replace(run, known=None, left_out=(), fills=(), end=None).to_dict())
 
 
 def _joined(runs: Sequence[Run]) -> Run:
@@ -140,11 +148,11 @@ def _joined(runs: Sequence[Run]) -> Run:
         return replace(runs[0], is_contiguous=False)
     if all(run.known is None for run in runs):
         return runs[0]
-    by_ranks = {run.known or (): run.left_out for run in runs}
+    by_ranks = {run.known or (): run for run in runs}
     ranks = Counter(rank for known in by_ranks for rank in known)
-    if any(count > 1 for count in ranks.values()):  # states of other steps among them
-        return replace(runs[0], known=(), left_out=())
-    left_out = sorted(one for some in by_ranks.values() for one in some)
-    if len(left_out) > MOST_LEFT_OUT:
-        return replace(runs[0], known=(), left_out=())
-    return replace(runs[0], known=tuple(sorted(ranks)), left_out=tuple(left_out))
+    left_out = sorted(one for run in by_ranks.values() for one in run.left_out)
+    # Twice the same rank: states of other steps are among them.
+    if any(count > 1 for count in ranks.values()) or len(left_out) > MOST_LEFT_OUT:
+        return replace(runs[0], known=(), left_out=(), fills=())
+    fills = sorted(one for run in by_ranks.values() for one in run.fills)
+    return replace(runs[0], known=tuple(sorted(ranks)), left_out=tuple(left_out), fills=tuple(fills))

@@ -120,6 +120,11 @@ class Plan(ABC):
             )
         return begin.following() if steps == most else begin.later(steps - first)
 
+    def one_by_one(self, epoch: int, /) -> Iterator[Any]:
+        """All samples of an epoch, in its order, each as a batch: the same for all ranks and from any state."""
+        alone = replace(self, batch_size=1, rank=0, world_size=1, last_batch_policy="PARTIAL", loaded=None)
+        return alone.steps(epoch)
+
     @abstractmethod
     def after_samples(self, epoch: int, /, *, end: int, late: Iterable[int]) -> PlanState:
         """The state once this rank has delivered, out of order, all samples below ``end`` but the late ones; of one

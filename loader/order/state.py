@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loader.errors import StateError
-from loader.order.history import MOST_PLACES, Past, can_be, merged, past_of, without_past
+from loader.order.history import MOST_PLACES, Past, can_be, past_of, without_past
 from loader.order.permutation import Sharding
 from loader.order.strata import Sampling
 
@@ -158,6 +158,8 @@ class State:
         """The state that `to_dict` returned; raises `StateError` for anything else."""
         if not isinstance(found, Mapping):
             raise StateError(f"Wanted a state from state_dict(). Found: {type(found).__name__}")
+        if "kind" in found:
+            raise StateError("Wanted a state of a split or of class folders. Found: one of shards")
         given = dict(found)
         version = given.pop("format", None)
         if version != _FORMAT:
@@ -182,48 +184,24 @@ class State:
         return state
 
 
-def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Join the states of all ranks, taken at the same step, into one from which any number of ranks can continue.
-
-    Args:
-        states: The state of each rank, in any order.
-
-    Returns:
-        The state for ``load_state_dict`` on every rank.
-
-    Raises:
-        StateError: The states are not of the same step, or a rank is missing.
+def joined(parts: Sequence[State], others: Sequence[State]) -> State:
+    """The state of all ranks, without a past: of those that have delivered a part of an epoch, out of order, and those
+    that have delivered all of their share, so that their state is the beginning of the next epoch. Raises `StateError`.
     """
-    if not isinstance(states, Sequence):
-        raise StateError(f"Wanted a list of the states of all ranks. Found: {type(states).__name__}")
-    parts = [State.from_dict(state) for state in states]
-    if not parts:
-        raise StateError("Wanted the states of all ranks. Found: none")
     shares = [part.share for part in parts if part.share is not None]
-    if not shares:
-        if any(part != parts[0] for part in parts):
-            raise StateError(
-                "Wanted the states of all ranks at one step. Found: states of several steps. Take them after the same "
-                "batch on all ranks. A rank has no batch at a step of which all its images are left out; with FILL, "
-                "all ranks have all steps."
-            )
-        return replace(parts[0], past=merged([part.past for part in parts])).to_dict()
-    shared = [replace(part, share=None) for part in parts if part.share is not None]
+    shared = [replace(part, share=None) for part in parts]
     world_size, batch_size = shares[0].world_size, shares[0].batch_size
     is_one = all((share.world_size, share.batch_size) == (world_size, batch_size) for share in shares)
-    # Ranks without a share have delivered their last step: their state is the beginning of the next epoch.
-    others = [part for part in parts if part.share is None]
     if not is_one or any(part != shared[0] for part in shared) or any(one != shared[0].following() for one in others):
         raise StateError("Wanted the states of all ranks at one step. Found: states of several epochs or splits")
     ranks = {share.rank for share in shares}
-    if len(ranks) < len(shares) or len(parts) != world_size:
+    if len(ranks) < len(shares) or len(shares) + len(others) != world_size:
         raise StateError(
             f"Wanted the states of ranks 0 to {world_size - 1}, each once. "
-            f"Found: {len(parts)}, of ranks {', '.join(str(share.rank) for share in shares)} among them"
+            f"Found: {len(shares) + len(others)}, of ranks {', '.join(str(share.rank) for share in shares)} among them"
         )
     end, late = _delivered(shared[0].left, shares)
-    after = shared[0].after(end, late=late)
-    return replace(after, past=merged([part.past for part in parts])).to_dict()
+    return shared[0].after(end, late=late)
 
 
 def _delivered(left: Left, shares: Sequence[Share]) -> tuple[int, list[int]]:

@@ -73,8 +73,6 @@ class Batcher(ABC):
     def __init__(self, steps: Iterator[Step], ids: Ids, *, batch_size: int, is_padded: bool) -> None:
         self._samples = _Samples(steps, ids, batch_size)
         self._batch_size, self._is_padded = batch_size, is_padded
-        self._last: list[Sample] = []  # of what was delivered
-        self._is_waiting = False  # for a sample to fill the first batch with, of which all samples are skipped
 
     @property
     def is_taken(self) -> bool:
@@ -103,33 +101,23 @@ class Batcher(ABC):
     def ready(self) -> Iterator[Filled]:
         """The batches that are complete. Raises a sample's error instead of its batch."""
 
-    def _lacks_filler(self, found: Sequence[Sample]) -> bool:
-        """Whether no sample of a batch, or before it, can fill it."""
-        return self._is_padded and not self._last and all(sample.is_skipped for sample in found)
-
     def _fill(self, number: int, found: list[Sample], *, end: int, late: tuple[int, ...] = ()) -> Filled:
-        """A batch of these samples. If padded, it is filled with its own samples in turn, or with the last one before
-        it; the first batches may have none, and are filled with the first sample after them.
+        """A batch of these samples. If padded, it is filled with its own samples in turn; it is empty if it has none
+        that is not skipped.
         """
         _check(found)
         samples = [sample for sample in found if not sample.is_skipped]
         skipped = [sample for sample in found if sample.is_skipped and not sample.is_repeat]
         skipped_repeats = [sample for sample in found if sample.is_skipped and sample.is_repeat]
         repeats = sum(sample.is_repeat for sample in samples)
-        if self._is_padded and len(samples) < self._batch_size:
-            fillers = samples or self._last
-            if not fillers:
-                assert found[-1].error is not None
-                raise found[-1].error
-            _check(fillers)  # one of a later batch may have failed
+        if self._is_padded and samples:
             again = self._batch_size - len(samples)
-            samples, repeats = [*samples, *islice(cycle(fillers), again)], repeats + again
-        self._last = samples[-1:] or self._last
+            samples, repeats = [*samples, *islice(cycle(samples), again)], repeats + again
         return Filled(number, samples, repeats, skipped, skipped_repeats, end, late)
 
 
 class InOrder(Batcher):
-    """The batches of the schedule. With ``is_padded`` they are full even if samples are skipped."""
+    """The batches of the schedule. With ``is_padded`` they are full, or empty, even if samples are skipped."""
 
     def __init__(self, steps: Iterator[Step], ids: Ids, *, batch_size: int, is_padded: bool) -> None:
         super().__init__(steps, ids, batch_size=batch_size, is_padded=is_padded)
@@ -143,10 +131,7 @@ class InOrder(Batcher):
 
     @property
     def is_needed(self) -> bool:
-        if len(self._filling) <= 1:
-            return True
-        before_last = islice(self._filling, len(self._filling) - 1)
-        return self._is_waiting and not any(one.left for one in before_last)
+        return len(self._filling) <= 1
 
     def take(self) -> Sample | None:
         sample = self._samples.take()
@@ -165,26 +150,11 @@ class InOrder(Batcher):
             first = self._filling[0]
             if self._has_failed:  # even if other samples of the batch have not arrived
                 _check(first.samples)
-            if first.left or not self._has_filler(first.samples):
+            if first.left:
                 return
             self._filling.popleft()
             self._handed_out += 1
             yield self._fill(first.number, first.samples, end=first.samples[-1].number + 1)
-
-    def _has_filler(self, found: Sequence[Sample]) -> bool:
-        """Whether a batch can be filled, or will never be. Takes the first sample that is left of later batches."""
-        self._is_waiting = False
-        if not self._lacks_filler(found):
-            return True
-        for later in self._filling:
-            if later.left:
-                self._is_waiting = True
-                return False
-            self._last = [sample for sample in later.samples if not sample.is_skipped][:1]
-            if self._last:
-                return True
-        self._is_waiting = not self.is_taken
-        return self.is_taken
 
 
 class _Filling:
@@ -221,7 +191,7 @@ class OutOfOrder(Batcher):
 
     @property
     def is_needed(self) -> bool:
-        return self._is_waiting or len(self._here) + self._taken - self._arrived < self._batch_size
+        return len(self._here) + self._taken - self._arrived < self._batch_size
 
     def take(self) -> Sample | None:
         if self._taken - self._oldest >= self._reorder:
@@ -249,13 +219,7 @@ class OutOfOrder(Batcher):
             self._repeats = []
         if self._has_failed:  # even if the batch is not complete: in an outage, the rest of it would fail one by one
             _check([*islice(self._here, self._batch_size), *self._repeats])
-        self._is_waiting = False
         while len(self._here) >= self._batch_size or (self._here and is_complete):
-            if self._lacks_filler(self._here) and not is_complete:
-                self._is_waiting = not self.is_taken
-                return
-            if self._lacks_filler(list(self._here)[: self._batch_size]):
-                self._last = [sample for sample in self._here if not sample.is_skipped][:1]
             samples = [self._here.popleft() for _ in range(min(self._batch_size, len(self._here)))]
             self._deliver(samples)
             number = self._first + self._batches

@@ -6,26 +6,26 @@ from uuid import UUID
 
 from loader.errors import MissingImageError
 
-_DEVIATIONS = 3  # standard deviations that a part may miss more
+# A part of an epoch may miss so many standard deviations more, and so many images: of parts that should miss less than
+# a tenth of one, chance lets one in 400,000 miss four.
+_DEVIATIONS, _MORE = 3, 3
 _SHOWN = 3  # ids in the message
 
 
-def most_missing(share: float, *, samples: int, is_part: bool) -> int:
-    """How many of an epoch's samples may be missing: the share, rounded down, and more of a part."""
-    # Ranks and workers see only a part of an epoch, in which chance may put more of the missing ones. So a part may
-    # miss three standard deviations more, unless the share is 0.
-    mean = share * samples
-    chance = _DEVIATIONS * math.sqrt(mean * (1 - share)) if is_part else 0.0
-    return math.floor(mean + chance + 1e-9)
-
-
-def check_missing(
-    missing: Sequence[tuple[bytes, str]], share: float, *, samples: int, is_part: bool, epoch: int
-) -> None:
-    """Compare what is missing so far (ids and reasons, without deleted images) with the allowed share of the
-    ``samples`` of the epoch in this process. Raises `MissingImageError` if it is more.
+def most_missing(share: float, *, samples: int, rows: int) -> int:
+    """How many of the samples in this process may be missing: the share, rounded down, and more if they are a part of
+    the epoch of ``rows``, in which chance may put more of the missing ones. Never more than the whole epoch may miss.
     """
-    if len(missing) <= most_missing(share, samples=samples, is_part=is_part):
+    mean = share * samples
+    chance = _DEVIATIONS * math.sqrt(mean * (1 - share)) + _MORE if samples < rows else 0.0
+    return math.floor(min(mean + chance, share * max(samples, rows)) + 1e-9)
+
+
+def check_missing(missing: Sequence[tuple[bytes, str]], share: float, *, samples: int, rows: int, epoch: int) -> None:
+    """Compare what is missing so far (ids and reasons, without deleted images) with the allowed share of the
+    ``samples`` of the epoch of ``rows`` in this process. Raises `MissingImageError` if it is more.
+    """
+    if len(missing) <= most_missing(share, samples=samples, rows=rows):
         return
     shown = ", ".join(str(UUID(bytes=one)) for one, _ in missing[:_SHOWN]) + (", ..." if len(missing) > _SHOWN else "")
     raise MissingImageError(

@@ -74,6 +74,10 @@ class ShardState:
     @classmethod
     def from_dict(cls, found: Mapping[str, Any], /) -> "ShardState":
         """The state that `to_dict` returned; raises `StateError` for anything else."""
+        if not isinstance(found, Mapping):
+            raise StateError(f"Wanted a state of shards from state_dict(). Found: {type(found).__name__}")
+        if "kind" not in found and "share" in found:
+            raise StateError("Wanted a state of shards. Found: one of a split or of class folders")
         try:
             if found["kind"] != "shards" or found["format"] != _FORMAT:
                 raise ValueError(f"{found['kind']!r}, format {found['format']!r}")

@@ -30,7 +30,8 @@ from formats.splits.opening import open_split
 from formats.stores.storage import Storage
 from formats.tar_index import entries
 from imagestrata.training_jobs.job import read_job
-from loader.order.state import State, merge_states
+from loader.adapters.merging import merge_states
+from loader.order.state import State
 from loader.shards.shard_stream import inflate
 from schemas import TableName
 from schemas.errors import ImagestrataError

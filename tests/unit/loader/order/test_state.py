@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from loader.adapters.merging import merge_states
 from loader.errors import StateError
 from loader.order.permutation import LastBatchPolicy, Sharding
-from loader.order.state import Left, Share, State, merge_states
+from loader.order.state import Left, Share, State
 
 sizes = st.tuples(st.integers(1, 120), st.integers(1, 7), st.integers(1, 5))
 

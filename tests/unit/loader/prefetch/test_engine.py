@@ -278,22 +278,11 @@ def test_missing_images_can_be_skipped(make: Make, kind: str, is_padded: bool, s
     assert found[1].repeats == int(is_padded)
 
 
-@pytest.mark.parametrize("budget", [1, 1 << 20])
-def test_a_first_batch_with_all_images_missing_is_padded_from_the_next_one(make: Make, budget: int) -> None:
-    gone = {number: [MissingImageError(f"Wanted {number}. Found: no such row")] * 2 for number in range(4)}
-    engine, _ = make(on_missing="skip", errors=gone, budget=budget)
-    found = list(taken(engine.stream(iter([epoch(6, is_padded=True)]))))
-    assert [positions(filled) for filled in found] == [[4, 4], [4, 4], [4, 5]]
-    assert [filled.repeats for filled in found] == [2, 2, 0]
-    with pytest.raises(MissingImageError, match="Wanted 1"):
-        engine.stream(iter([epoch(4, is_padded=True)])).take()
-
-
-def test_memory_of_samples_in_several_batches_is_released_once(make: Make) -> None:
+def test_memory_of_samples_that_fill_a_batch_is_released_once(make: Make) -> None:
     gone = {number: [MissingImageError(f"Wanted {number}. Found: no such row")] for number in (1, 2, 3)}
     engine, _ = make(on_missing="skip", errors=gone)
     found = list(taken(engine.stream(iter([epoch(4, is_padded=True)]))))
-    assert [positions(filled) for filled in found] == [[0, 0], [0, 0]]
+    assert [positions(filled) for filled in found] == [[0, 0], []]
     until(lambda: engine.stats().held_bytes == 0)
 
 

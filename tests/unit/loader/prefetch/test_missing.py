@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import loader
 from loader.prefetch.missing import most_missing
@@ -14,17 +16,23 @@ from tests.support.split_folders import image_ids, write_split_folder
     ("share", "samples", "whole", "part"),
     [
         (0.0, 1000, 0, 0),
-        (0.01, 99, 0, 3),
-        (0.01, 100, 1, 3),
-        (0.01, 1438, 14, 25),
-        (0.29, 100, 29, 42),
-        (0.5, 3, 1, 4),
-        (1.0, 7, 7, 7),
+        (0.01, 8, 0, 3),
+        (0.01, 99, 0, 6),
+        (0.01, 100, 1, 6),
+        (0.01, 1438, 14, 28),
+        (0.29, 100, 29, 45),
+        (0.5, 3, 1, 7),
+        (1.0, 7, 7, 10),
     ],
 )
 def test_a_part_of_an_epoch_may_miss_more_by_chance(share: float, samples: int, whole: int, part: int) -> None:
-    assert most_missing(share, samples=samples, is_part=False) == whole
-    assert most_missing(share, samples=samples, is_part=True) == part
+    assert most_missing(share, samples=samples, rows=samples) == whole
+    assert most_missing(share, samples=samples, rows=1_000_000) == part
+
+
+@given(st.floats(0, 1), st.integers(1, 500), st.integers(1, 500))
+def test_a_part_of_an_epoch_may_never_miss_more_than_all_of_it(share: float, samples: int, rows: int) -> None:
+    assert most_missing(share, samples=samples, rows=rows) <= share * max(samples, rows) + 1e-6
 
 
 @pytest.mark.parametrize("wrong", [-0.1, 1.5, "1%", True, float("nan")])
