@@ -157,6 +157,8 @@ class Source:
         self._remake, self._where = remake, where
         self._has_detected_ranks = has_detected_ranks
         self._ahead = _Ahead()
+        # What fills batches of which nothing is left, for one reader, plan and epoch; by whether any sample would do.
+        self._fillers: dict[bool, tuple[Position, Plan, Batch]] = {}
         # Runs when the source is garbage-collected, and at the end of the process at the latest.
         self._closing = weakref.finalize(self, parts.engine.close)
 
@@ -327,7 +329,7 @@ class Source:
             self._marks.end(epoch)
             if not is_kept:
                 stream.close()
-        if left_out == wanted > len(missing) and next(self._one_by_one(plan, epoch), None) is None:
+        if left_out == wanted > len(missing) and wanted >= plan.whole.rows:
             raise DeletedImageError(f"Wanted images of {self.split!r}. Found: all of them were deleted.")
         wanted -= left_out if options.last_batch_policy == "PARTIAL" else 0
         if delivered != wanted or late:
@@ -347,12 +349,23 @@ class Source:
         Returns:
             The batch; None if the epoch has no such sample.
         """
-        one = next(filter(is_usable, self._one_by_one(reader.plan, batch.epoch)), None)
+        one = self._filler(batch.epoch, reader, is_usable)
         if one is None:
             return None
         reader.fill(batch.epoch, batch.step, int(one.positions[0]), int(one.places[0]))
         full = taken(one, [0] * self.batch_size)
         return replace(full, step=batch.step, repeats=len(full), delivered=batch.delivered)
+
+    def _filler(self, epoch: int, reader: Position, is_usable: Callable[[Batch], bool] | None) -> Batch | None:
+        """The first sample of an epoch that can be used, in a batch; it is kept."""
+        # Or else each such batch would read again all that is missing before the first sample.
+        kept = self._fillers.get(is_usable is None)
+        if kept is not None and kept[0] is reader and kept[1] is reader.plan and kept[2].epoch == epoch:
+            return kept[2]
+        one = next(filter(is_usable, self._one_by_one(reader.plan, epoch)), None)
+        if one is not None:
+            self._fillers[is_usable is None] = reader, reader.plan, one
+        return one
 
     def _one_by_one(self, plan: Plan, epoch: int) -> Iterator[Batch]:
         """The samples of an epoch that can be read, each as a batch, whatever was delivered. Few are read ahead."""
