@@ -11,6 +11,7 @@ from PIL import Image
 from torch.utils.data import DataLoader
 
 import loader
+from loader.folder import files
 from tests.support.encoding import encoded
 from tests.support.transforms import small
 from tests.support.trees import plant, touch
@@ -108,6 +109,7 @@ def test_images_that_are_no_pictures_are_replaced_alike_after_a_resume(door: Any
         places[bad].write_bytes(b"no picture")
     places[4].unlink()
     options |= {"on_missing": "skip", "max_missing": 0.5}
+    assert folder.labels is not None
     five, *others = (int(label) for label in folder.labels[order][5:10])
     wanted = [[five] * 2] * 3 + [others[:2], others[2:], [five] * 2]
     with loader.FolderSource(folder, **options) as source:
@@ -135,3 +137,22 @@ def test_an_epoch_without_a_picture_fails(tmp_path: Path) -> None:
         pytest.raises(loader.MissingImageError, match=r"a/0\.png\. Found: no such file"),
     ):
         next(source.epoch(0))
+
+
+def test_what_is_missing_before_the_first_image_is_read_again_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = loader.open_folder(touch(tmp_path / "tree", *(f"a/{number:02}.png" for number in range(ROWS))))
+    for path in folder.paths[:8]:
+        (Path(folder.address) / path.decode()).unlink()
+    read, once = [], files._read
+
+    def noted(path: bytes) -> bytes:
+        read.append(path)
+        return once(path)
+
+    monkeypatch.setattr(files, "_read", noted)
+    options: Any = {"batch_size": 1, "shuffle": False, "last_batch_policy": "FILL", "on_missing": "skip"}
+    with loader.FolderSource(folder, rank=0, world_size=1, max_missing=1.0, **options) as source:
+        assert [int(batch.positions[0]) for batch in source.epoch(0)] == [8] * 9 + [9, 10, 11]
+    assert read.count(read[0]) <= 1 + 1 + 2  # in its place, to fill, and ahead for the next epochs
