@@ -33,8 +33,8 @@ class DaemonThreads(Executor):
                 raise RuntimeError("Wanted open threads. Found: closed ones")
             self._wanted.put((future, lambda: call(*args, **more)))
             if not self._idle.acquire(blocking=False) and self._count < self._most:
-                self._count += 1
                 threading.Thread(target=_run, args=(self._wanted, self._idle), name=self._name, daemon=True).start()
+                self._count += 1
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -47,7 +47,8 @@ class DaemonThreads(Executor):
                     break
                 if one is not None:
                     one[0].cancel()
-            self._closing()
+            self._closing.detach()
+            self._wanted.put(None)  # again, if the one of an earlier call was taken above
 
 
 def _run(wanted: "queue.SimpleQueue[Any]", idle: threading.Semaphore) -> None:

@@ -3,11 +3,11 @@
 import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from types import TracebackType
 from typing import Any, Self
 from uuid import UUID
 
+import numpy as np
 from numpy.typing import NDArray
 
 from loader.batch import Batch, Skipped, taken
@@ -24,9 +24,6 @@ from loader.prefetch.missing import check_missing
 from loader.prefetch.stats import Stats
 from loader.ranks import check_detected, ranks
 from loader.splits import Split
-
-# Samples that are read at once to fill a batch of which nothing is left: the first one nearly always does.
-_MOST_FILLERS = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -339,7 +336,7 @@ class Source:
         self, batch: Batch, /, *, reader: Position, is_usable: Callable[[Batch], bool] | None = None
     ) -> Batch | None:
         """A full batch in place of one of which nothing is left. It repeats the first sample of the epoch that can be
-        read and used: the same one on all ranks and after any resume; out of order, one of the first.
+        read and used: the same one on all ranks and after any resume; of shards, in batches of the same size.
 
         Args:
             batch: The batch of which nothing is left.
@@ -368,17 +365,19 @@ class Source:
         return one
 
     def _one_by_one(self, plan: Plan, epoch: int) -> Iterator[Batch]:
-        """The samples of an epoch that can be read, each as a batch, whatever was delivered. Few are read ahead."""
-        steps, count = plan.one_by_one(epoch), 1
-        while some := list(islice(steps, count)):
-            stream = self._engine.stream(iter([iter(some)]))
+        """The samples of an epoch that can be read, in its order, each as a batch, whatever was delivered. As many are
+        read at a time as a batch has.
+        """
+        for step in plan.whole_steps(epoch):
+            stream = self._engine.stream(iter([iter([step])]))
             try:
-                while (filled := stream.take()) is not None:
-                    if filled.samples:
-                        yield self._batch_of(replace(filled, samples=filled.samples[:1]), epoch)
+                filled = stream.take()
             finally:
                 stream.close()
-            count = min(2 * count, _MOST_FILLERS)
+            assert filled is not None
+            batch = self._batch_of(filled, epoch)
+            order = range(len(batch)) if self.in_order else np.argsort(batch.places).tolist()
+            yield from (taken(batch, [number]) for number in order)
 
     def _refilled(self, batch: Batch, filled: Filled, reader: Position) -> Batch:
         """As `refill`; raises the error of a skipped sample if no image is left."""

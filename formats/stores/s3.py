@@ -79,7 +79,7 @@ def check_address(address: str) -> None:
     """
     scheme, _, rest = address.partition("://")
     user, _, host = rest.partition("/")[0].rpartition("@")
-    if ":" in user or (user and scheme in ("http", "https")):
+    if ":" in user or (user and scheme.lower() in ("http", "https")):
         raise AddressError(
             f"Wanted an address without a password: logs and manifests show addresses. Found: one for {host}. "
             "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or what the storage's package reads."

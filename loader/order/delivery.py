@@ -115,6 +115,7 @@ class Position:
         self._left_out.append((epoch, step, position))
         if len(self._left_out) > MOST_LEFT_OUT:
             self._left_out.clear()
+            self._fills.clear()
             self._has_forgotten = True
 
     def fill(self, epoch: int, step: int, position: int, place: int) -> None:
@@ -134,7 +135,7 @@ class Position:
             return state.with_past(bounded((*past, gap) if between == "unknown" else past))
         if state == begin and self._is_contiguous and (past or state.epoch == 0):  # nothing was delivered since
             return state.with_past(past)
-        run = self._run(begin, None)
+        run = self._run(begin, self._end_before_loaded(begin, state))
         if _progress(state) < _progress(begin):  # as the caller says
             run = replace(run, is_contiguous=False)
         return state.with_past(bounded((*past, run)))
@@ -153,11 +154,22 @@ class Position:
         # If only the caller knows what was delivered, it is not known up to here.
         last = begin if self._at is None else state_after(self.plan, *self._at)
         is_known = self._at is not None and self._is_contiguous
-        if is_known and last == begin:
+        end = self._end_before_loaded(begun, last)
+        if is_known and last == begin and end is None:
             return
         if last != begun:
-            self._ended.append(replace(self._run(begun, last), is_contiguous=is_known))
+            self._ended.append(replace(self._run(begun, end or last), is_contiguous=is_known))
         self._begin_run(begin)
+
+    def _end_before_loaded(self, begin: PlanState, state: PlanState) -> PlanState | None:
+        """Where a run from ``begin`` to the loaded state ended, if others have read what the loaded state lacks of its
+        epoch; otherwise None.
+        """
+        loaded = self.plan.loaded
+        if loaded is None or begin.epoch >= loaded.epoch or state != self.plan.after(loaded.epoch):
+            return None
+        end = replace(self.plan, loaded=None).after(loaded.epoch)
+        return None if end == loaded else end
 
     def _begin_run(self, begin: PlanState | None) -> None:
         self._begun = begin

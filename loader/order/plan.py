@@ -120,10 +120,11 @@ class Plan(ABC):
             )
         return begin.following() if steps == most else begin.later(steps - first)
 
-    def one_by_one(self, epoch: int, /) -> Iterator[Any]:
-        """All samples of an epoch, in its order, each as a batch: the same for all ranks and from any state."""
-        alone = replace(self, batch_size=1, rank=0, world_size=1, last_batch_policy="PARTIAL", loaded=None)
-        return alone.steps(epoch)
+    def whole_steps(self, epoch: int, /) -> Iterator[Any]:
+        """The batches of a whole epoch, as of one rank, whatever is loaded. Each can be read alone."""
+        alone = replace(self, rank=0, world_size=1, last_batch_policy="PARTIAL", loaded=None)
+        for number in range(alone.whole.steps):
+            yield from alone.steps(epoch, offset=number, every=_ONLY)
 
     @abstractmethod
     def after_samples(self, epoch: int, /, *, end: int, late: Iterable[int]) -> PlanState:

@@ -125,16 +125,19 @@ def make_client(
         OptionError: The URL is of another kind or has a password, or one key is given without the other.
     """
     text = None if url is None else os.path.expanduser(os.fspath(url))
-    if text is not None and (not text or _HOST.fullmatch(text)):
-        raise OptionError(f"Wanted the URL of an S3 endpoint, as http://host:port, or a folder's path. Found: {text!r}")
-    if text is not None and urlsplit(text).scheme in ("", "file") and access_key is not None:
-        raise OptionError(f"Wanted the URL of an S3 endpoint with keys, as http://host:port. Found: {text!r}")
-    if text is not None and urlsplit(text).scheme not in ("", "file", "http", "https"):
-        raise OptionError(f"Wanted the URL of an S3 endpoint, or a folder's path. Found: {text!r}")
-    try:
+    parts = urlsplit(text or "")
+    try:  # first: other messages show the URL
         check_address(text or "")
     except AddressError as error:
         raise OptionError(str(error)) from None
+    if parts.scheme in ("http", "https") and (not parts.netloc or parts.query or parts.fragment):
+        raise OptionError("Wanted the URL of an S3 endpoint, as http://host:port. Found: no host, or a query")
+    if text is not None and (not text or _HOST.fullmatch(text)):
+        raise OptionError(f"Wanted the URL of an S3 endpoint, as http://host:port, or a folder's path. Found: {text!r}")
+    if text is not None and parts.scheme in ("", "file") and access_key is not None:
+        raise OptionError(f"Wanted the URL of an S3 endpoint with keys, as http://host:port. Found: {text!r}")
+    if text is not None and parts.scheme not in ("", "file", "http", "https"):
+        raise OptionError(f"Wanted the URL of an S3 endpoint, or a folder's path. Found: {text!r}")
     if (access_key is None) != (secret_key is None):
         raise OptionError("Wanted access_key and secret_key, or neither. Found: one of them")
     return Client(text, access_key, secret_key, session_token)

@@ -95,6 +95,7 @@ class PieceReader:
         self._threads = self._idle = self._queued = self._born = 0
         self._free: list[np.ndarray[tuple[int], np.dtype[np.uint8]]] = []
         self._has_warned = False
+        self._answered = float("-inf")  # when the last part of a piece was here
         self.is_closed = False
 
     def is_usable(self) -> bool:
@@ -144,11 +145,12 @@ class PieceReader:
                 self.runtime.start(self._work, "loader-pieces")
         return reading.future
 
-    def check_wait(self, seconds: float) -> None:
-        """Raise `UnreachableError` if a store that fails no reads by itself has not answered in ``timeout`` seconds: a
-        folder that is mounted from a server may hang.
+    def check_answers(self, *, since: float) -> None:
+        """Raise `UnreachableError` if a store that fails no reads by itself has answered none for ``timeout`` seconds
+        ``since`` then: a folder that is mounted from a server may hang.
         """
-        if seconds > self._timeout and not is_s3(self._shards.address):
+        silent = self.runtime.clock() - max(since, self._answered)
+        if silent > self._timeout and not is_s3(self._shards.address):
             raise UnreachableError(f"Wanted {self._shards.address} within {self._timeout:g} s. Found: no answer")
 
     def cost(self, number: int) -> int:
@@ -234,6 +236,7 @@ class PieceReader:
         except BaseException as found:
             error = _let_go(found)
         with self._lock:
+            self._answered = self.runtime.clock()
             # The error of the first part that fails is raised.
             if error is not None and (reading.error is None or part < reading.error[0]):
                 reading.error = part, error

@@ -146,7 +146,7 @@ class ShardStream:
             while not runtime.has_ended(future, WAKE_SECONDS):
                 if not self.is_usable():
                     raise closed()
-                self._reader.check_wait(runtime.clock() - begun)
+                self._reader.check_answers(since=begun)
         return future.result()
 
 

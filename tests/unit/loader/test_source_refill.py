@@ -1,8 +1,10 @@
 """Batches of which nothing is left, with FILL and DROP: they repeat the first image of the epoch that can be used."""
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +15,7 @@ from torch.utils.data import DataLoader
 import loader
 from loader.folder import files
 from tests.support.encoding import encoded
+from tests.support.shard_folders import shards_of
 from tests.support.transforms import small
 from tests.support.trees import plant, touch
 
@@ -122,6 +125,46 @@ def test_images_that_are_no_pictures_are_replaced_alike_after_a_resume(door: Any
     assert found == wanted
 
 
+@pytest.mark.parametrize("streams", [1, 12])
+def test_shards_without_most_pictures_are_filled_alike(streams: int, tmp_path: Path) -> None:
+    """On any ranks, and after a resume; in batches of any size, with a picture."""
+    good, picture = {3, 8}, encoded(Image.new("RGB", (3, 3)))
+    samples = [
+        {
+            "png": picture if number in good else b"broken",
+            "cls": str(number).encode(),
+            "json": json.dumps({"id": str(UUID(int=number))}).encode(),
+        }
+        for number in range(ROWS)
+    ]
+    shards = shards_of(tmp_path, samples, together=4, label_type="int")
+
+    def source(**options: Any) -> loader.ShardSource:
+        usual: Any = {"batch_size": 1, "rank": 0, "world_size": 1, "last_batch_policy": "FILL", "streams": streams}
+        return loader.ShardSource(shards, **usual | options)
+
+    def read(state: Any = None, most: int = ROWS, **options: Any) -> tuple[Labels, Any]:
+        with source(**options) as one:
+            if state is not None:
+                one.load_state_dict(state)
+            dataset = loader.TorchDataset(one, transform=small, on_undecodable="skip")
+            found = [labels.tolist() for _, (_, labels) in zip(range(most), dataset, strict=False)]
+            return found, one.state_dict()
+
+    with source() as one:
+        order = [int(batch.positions[0]) for batch in one.epoch(0)]
+    first = next(one for one in order if one in good)
+    whole, _ = read()
+    assert whole == [[one if one in good else first] for one in order]
+    begun, state = read(most=3)
+    assert begun + read(state)[0] == whole
+    for size, world in ((3, 1), (1, 3), (2, 2)):
+        found = [read(batch_size=size, rank=rank, world_size=world)[0] for rank in range(world)]
+        assert {one for rank in found for labels in rank for one in labels} == good
+        if size == 1:  # the order of shards depends on the size of batches
+            assert sum(labels == [first] for rank in found for labels in rank) == ROWS - 1
+
+
 def test_an_epoch_without_a_picture_fails(tmp_path: Path) -> None:
     folder = loader.open_folder(touch(tmp_path / "tree", *(f"a/{number}.png" for number in range(3))))
     with loader.FolderSource(folder, batch_size=1, shuffle=False, last_batch_policy="FILL") as source:
@@ -156,3 +199,13 @@ def test_what_is_missing_before_the_first_image_is_read_again_once(
     with loader.FolderSource(folder, rank=0, world_size=1, max_missing=1.0, **options) as source:
         assert [int(batch.positions[0]) for batch in source.epoch(0)] == [8] * 9 + [9, 10, 11]
     assert read.count(read[0]) <= 1 + 1 + 2  # in its place, to fill, and ahead for the next epochs
+
+
+def test_out_of_order_any_picture_of_the_epoch_fills_batches(tmp_path: Path) -> None:
+    files = {f"{number}/a.png": b"no picture" for number in range(ROWS - 1)}
+    folder = loader.open_folder(plant(tmp_path / "tree", files | {"9/b.png": encoded(Image.new("RGB", (3, 3)))}))
+    options: Any = {"batch_size": 4, "rank": 0, "world_size": 1, "last_batch_policy": "FILL", "in_order": False}
+    with loader.FolderSource(folder, **options) as source:
+        labels = [one for _, found in by_dali(source, None)[0] for one in found.tolist()]
+    assert folder.class_names is not None
+    assert [folder.class_names[one] for one in labels] == ["9"] * ROWS

@@ -217,6 +217,22 @@ def test_steps_are_any_range(folder: loader.Folder, steps: range | int, found: l
     assert [one.step for one in history.replay(0, steps)] == found
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("after", [(), (1,), (1, 2), (0, 1)])
+def test_an_earlier_epoch_before_a_loaded_one_delivers_nothing_of_it(
+    folder: loader.Folder, after: tuple[int, ...], ranks: int
+) -> None:
+    with loader.FolderSource(folder, batch_size=5, rank=0, world_size=ranks) as source:
+        given = [(1, batch.step) for batch in islice(source.epoch(1), 2)]
+        source.load_state_dict(source.state_dict())
+        for epoch in (0, *after):
+            given += [(epoch, batch.step) for batch in source.epoch(epoch)]
+        history = loader.History(folder, source.state_dict())
+    found = [(one.epoch, one.step) for epoch in range(3) for one in history.replay(epoch, range(9)) if one.rank == 0]
+    assert sorted(found) == sorted(given)
+    assert history.unknown == []
+
+
 def test_a_pass_that_fails_beside_another_one_leaves_a_gap(folder: loader.Folder) -> None:
     (Path(folder.address) / folder.paths[0].decode()).unlink()
     with source_of(folder, shuffle=False) as source:
