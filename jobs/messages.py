@@ -14,6 +14,10 @@ NO_CONNECTOR = (
     "Wanted the Spark Cassandra Connector among Spark's jars. Found: none. In a checkout, unset SPARK_CONF_DIR and "
     "SPARK_HOME; elsewhere, submit with --packages, as docs/running/spark.md says."
 )
+NO_S3_FILES = (
+    "Wanted hadoop-aws among Spark's jars: Spark itself writes and reads Parquet of splits and rows in S3. "
+    "Found: no file system for the scheme s3. Submit as docs/running/spark.md says under S3, or use a folder."
+)
 # fmt: off
 _WITH_VALUE = {
     "--archives", "--class", "--conf", "--deploy-mode", "--driver-class-path", "--driver-cores",
@@ -46,6 +50,8 @@ def spark_error(error: Exception) -> str:
         return NO_JAVA
     if "ClassNotFoundException: org.apache.spark.sql.cassandra" in text:
         return NO_CONNECTOR
+    if re.search(r'No FileSystem for scheme "?s3|ClassNotFoundException: .*\bs3a\.S3AFileSystem', text):
+        return NO_S3_FILES
     return executor_error(text) or _worker_error(text) or f"Spark failed. {_cause(error)}"
 
 
@@ -67,7 +73,7 @@ def _worker_error(text: str) -> str | None:
 def _cause(error: Exception) -> str:
     """The innermost cause of one of Spark's own errors, as one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    causes = [line.partition(": ")[2] for line in lines if line.startswith(("Caused by: ", ": "))]
     return f"Found: {(causes or lines or [type(error).__name__])[-1 if causes else 0]}"
 
 

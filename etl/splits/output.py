@@ -90,10 +90,12 @@ class SplitOutput:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self._folder.__exit__(*error)
-        if self._dictionary is not None:
-            self._folder.storage.remove("")
+    def __exit__(self, kind: object = None, error: BaseException | None = None, trace: object = None) -> None:
+        try:
+            self._folder.__exit__(kind, error, trace)
+        finally:
+            if self._dictionary is not None:
+                self._folder.storage.remove("")
 
     def aside(self, name: str) -> str:
         """An address for Spark at which to write what belongs to the split, or is needed only to make it."""

@@ -26,7 +26,7 @@ from typing import Self
 
 import pyarrow.parquet as pq
 
-from etl.errors import OutputExistsError
+from etl.errors import EtlError, OutputExistsError
 from formats.stores.storage import Storage
 from schemas import SplitFile
 
@@ -89,10 +89,11 @@ class Publication:
                 f"Found: {', '.join(strangers[:3])} in it. Use another folder."
             )
         if (there or self._stale) and not self._overwrite:
-            state = "exists already" if set(kind.manifests) & set(there) else "was left half-written"
+            is_complete = bool(set(kind.manifests) & set(there))
+            state = "exists already" if is_complete else "was left half-written, or that another run is writing"
             raise OutputExistsError(
                 f"Wanted a new folder for the {kind.new} at {place}. Found: a {kind.old} that {state}. "
-                f"Set --overwrite to replace it, or {kind.otherwise}."
+                f"{'Set' if is_complete else 'If none is writing, set'} --overwrite to replace it, or {kind.otherwise}."
             )
 
     def _is_ours(self, name: str) -> bool:
@@ -107,12 +108,16 @@ class Publication:
         self.begin()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object = None, error: BaseException | None = None, trace: object = None) -> None:
+        # Whatever failed, it failed because of that.
+        is_lost = isinstance(error, Exception) and not isinstance(error, EtlError) and not self._has_marks()
         self.storage.remove_files(self._moved)
         self.storage.remove(self._attempt)
         if self._is_new and self.storage.is_local:
             with suppress(OSError):  # it is not empty
                 os.rmdir(self.storage.path())
+        if is_lost:
+            raise self._lost() from error
 
     def begin(self) -> None:
         """Create the folder of the attempt, to find out early whether this is possible. Raises OSError."""
@@ -202,8 +207,12 @@ class Publication:
 
     def _check_marks(self) -> None:
         """Raise `OutputExistsError` if another attempt has removed files of this one."""
-        if not all(self.storage.exists(f"{self._attempt}/{mark}") for mark in self._marks):
+        if not self._has_marks():
             raise self._lost()
+
+    def _has_marks(self) -> bool:
+        """Whether no other run has removed the files of this attempt."""
+        return all(self.storage.exists(f"{self._attempt}/{mark}") for mark in self._marks)
 
     @contextmanager
     def _lost_if_gone(self) -> Iterator[None]:

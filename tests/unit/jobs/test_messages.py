@@ -90,3 +90,16 @@ def test_an_error_that_a_query_raises_shows_its_message(text: str) -> None:
 def test_a_spark_without_the_connector_is_reported_with_the_remedy() -> None:
     text = "Failed.\nCaused by: java.lang.ClassNotFoundException: org.apache.spark.sql.cassandra.DefaultSource"
     assert "unset SPARK_CONF_DIR" in spark_error(ValueError(text))
+
+
+@pytest.mark.parametrize("cause", [
+    'org.apache.hadoop.fs.UnsupportedFileSystemException: No FileSystem for scheme "s3"',
+    "java.lang.ClassNotFoundException: Class org.apache.hadoop.fs.s3a.S3AFileSystem not found",
+])  # fmt: skip
+def test_a_spark_without_files_in_s3_is_reported_with_the_remedy(cause: str) -> None:
+    assert "docs/running/spark.md says under S3" in spark_error(ValueError(f"In o1.parquet.\n: {cause}\n\tat x"))
+
+
+def test_the_first_error_of_java_is_shown_if_it_has_no_cause() -> None:
+    text = "An error occurred while calling o1.parquet.\n: java.io.IOException: no space\n\tat org.apache"
+    assert spark_error(ValueError(text)) == "Spark failed. Found: java.io.IOException: no space"

@@ -105,11 +105,11 @@ def test_what_a_killed_writer_leaves_of_a_manifest_is_replaced(tmp_path: Path) -
 
 def test_a_half_written_split_is_accepted_only_with_overwrite(tmp_path: Path) -> None:
     (tmp_path / "_attempt-fedcba987654").mkdir()
-    with pytest.raises(OutputExistsError, match=r"half-written\. Set --overwrite"):
+    with pytest.raises(OutputExistsError, match=r"another run is writing\. If none is writing, set --ov"):
         SplitOutput(str(tmp_path), overwrite=False)
     (tmp_path / "split=0").mkdir()
     (tmp_path / "split=0" / "part-00000-killed.zstd.parquet").touch()
-    with pytest.raises(OutputExistsError, match=r"half-written\. Set --overwrite"):
+    with pytest.raises(OutputExistsError, match=r"another run is writing\. If none is writing, set --ov"):
         SplitOutput(str(tmp_path), overwrite=False)
 
 
