@@ -2,10 +2,11 @@
 
 import argparse
 import json
-import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from formats.command_line import Parser, command, port
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 
 _ACTIONS = ("list", "show", "describe", "tag", "add", "apply", "delete")
 _CONNECTION = """Cassandra is the one that `imagestrata up` started, unless --host names another. User, password and
-certificates are those of the variables IMAGESTRATA_USERNAME, IMAGESTRATA_PASSWORD, IMAGESTRATA_CA,
-IMAGESTRATA_CERTIFICATE and IMAGESTRATA_KEY."""
+certificates are those of the variables IMAGESTRATA_USERNAME, IMAGESTRATA_PASSWORD or IMAGESTRATA_PASSWORD_FILE,
+IMAGESTRATA_CA, IMAGESTRATA_CERTIFICATE, IMAGESTRATA_KEY and IMAGESTRATA_BUNDLE."""
 _MANUAL = f"""Show and change what is registered in a keyspace.
 
   imagestrata registry list -k digits
@@ -387,24 +388,37 @@ def _since_then(args: argparse.Namespace, keyspace: str) -> int:
 
     with _opened(args, keyspace) as registry:
         images = ModelImages(*registry.images_of_model(args.target))
-        settings = _settings(args, registry.cluster)
-    execute("lineage", run, images, as_json=args.json, has_events=False, settings=settings)
+        cluster = registry.cluster
+    with _settings(args, cluster) as settings:
+        execute("lineage", run, images, as_json=args.json, has_events=False, settings=settings)
     return 0
 
 
-def _settings(args: argparse.Namespace, cluster: "Cluster") -> dict[str, str]:
-    """The settings of a Spark session that reads the Cassandra of a command."""
+@contextmanager
+def _settings(args: argparse.Namespace, cluster: "Cluster") -> Iterator[dict[str, str]]:
+    """The settings of a Spark session that reads the Cassandra of a command, with the access of the environment."""
     from etl.tls import BUNDLE
+    from imagestrata.key_stores import key_stores
     from jobs.command import HOST, PORT
+    from loader import Access
+    from loader.errors import require
 
+    access = Access.from_environment()
     is_named = args.host is not None or args.port is not None
-    user = {"spark.cassandra.auth.username": os.environ.get("IMAGESTRATA_USERNAME"),
-            "spark.cassandra.auth.password": os.environ.get("IMAGESTRATA_PASSWORD")}  # fmt: skip
+    user = {"spark.cassandra.auth.username": access.username, "spark.cassandra.auth.password": access.password}
     # Otherwise the job finds the Cassandra of `imagestrata up`, with the access that it requires.
     where = {HOST: ",".join(cluster.hosts), PORT: str(cluster.port)} if is_named else {}
     if cluster.bundle is not None:
         where = {BUNDLE: cluster.bundle}
-    return {**where, **{name: value for name, value in user.items() if value}}
+    settings = {**where, **{name: value for name, value in user.items() if value}}
+    with TemporaryDirectory() as folder:  # only its owner can read it
+        if access.ca is not None:
+            require("cryptography", extra="secure", purpose="TLS of Spark from PEM files")
+            paths = (access.ca, access.certificate, access.key)
+            ca, certificate, key = (None if path is None else Path(path).read_bytes() for path in paths)
+            assert ca is not None
+            settings |= key_stores(Path(folder), ca, certificate=certificate, key=key, passphrase=access.passphrase)
+        yield settings
 
 
 def _migrate(args: argparse.Namespace) -> int:
@@ -414,8 +428,9 @@ def _migrate(args: argparse.Namespace) -> int:
     from loader import Access
 
     with control_at(**_connection(args), access=Access.from_environment()) as control:  # before Spark starts
-        settings = _settings(args, control.cluster)
-    execute("migrate", run, args.plan, as_json=args.json, has_events=False, settings=settings)
+        cluster = control.cluster
+    with _settings(args, cluster) as settings:
+        execute("migrate", run, args.plan, as_json=args.json, has_events=False, settings=settings)
     return 0
 
 

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import pickle
 import re
 import socket
@@ -228,9 +229,10 @@ def test_a_bundle_connects_without_hosts(
 
 
 @pytest.mark.parametrize("library", ["acsylla"], indirect=True)  # jobs use both clients, and the connector
-def test_jobs_and_commands_connect_by_a_bundle(
-    guarded: Cassandra, metadata: Metadata, authority: Authority, devices: Certificate, tmp_path: Path
-) -> None:
+def test_jobs_and_commands_connect_by_a_bundle_and_by_pem_files(
+    guarded: Cassandra, metadata: Metadata, authority: Authority, devices: Certificate, client: Certificate,
+    tmp_path: Path,
+) -> None:  # fmt: skip
     with guarded.session() as cql:
         cql.execute("CREATE KEYSPACE jobs WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
         cql.execute("GRANT ALL ON KEYSPACE jobs TO reader")
@@ -255,6 +257,21 @@ def test_jobs_and_commands_connect_by_a_bundle(
     access = loader.Access(bundle=path, username="reader", password=SECRET)
     with Registry("jobs", access=access) as registry:
         assert "dataset" in [item.kind for item in registry.items()]
+
+    secrets = {"PASSWORD": SECRET, "PASSPHRASE": PASSPHRASE}
+    for name, secret in secrets.items():
+        (tmp_path / name).write_text(f"{secret}\n", encoding="utf-8")
+    files = {"CA": authority.ca, "CERTIFICATE": client.certificate, "KEY": client.key}
+    files |= {f"{name}_FILE": tmp_path / name for name in secrets}
+    done = subprocess.run(
+        [sys.executable, "-m", "imagestrata", "migrate", "-k", "jobs", "--dry-run", "--json", "--host", "127.0.0.1",
+         "--port", str(guarded.port)],
+        env=os.environ | {f"IMAGESTRATA_{name}": str(file) for name, file in files.items()}
+        | {"IMAGESTRATA_USERNAME": "reader"},
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    assert not set(secrets.values()) & {*done.stdout.split(), *done.stderr.split()}
 
 
 def submit(properties: Path, *command: str) -> str:

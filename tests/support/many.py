@@ -19,6 +19,8 @@ def play_many(first_broken: FirstBroken, what: str, *, together: int, usual: int
     parser.add_argument("--count", type=int, default=usual, help="how many (default: %(default)s)")
     parser.add_argument("--first", type=int, default=0, help="the number of the first one (default: %(default)s)")
     options = parser.parse_args()
+    if options.count < 1 or options.first < 0:
+        parser.error("Wanted --count of at least 1, and --first of at least 0.")
     started, end, done = time.monotonic(), options.first + options.count, 0
     pieces = [range(start, min(start + together, end)) for start in range(options.first, end, together)]
     with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:

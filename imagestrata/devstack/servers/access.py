@@ -16,17 +16,17 @@ import shutil
 import ssl
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from formats.durability import whole_file
 from formats.local_node import JOBS, ROLES, variables_in
 from imagestrata.devstack import SetupError
+from imagestrata.key_stores import key_stores
 
 if TYPE_CHECKING:
     from trustme import CA
 
 _PEM_FACTORY = "org.apache.cassandra.security.PEMBasedSslContextFactory"
-_SSL = "spark.cassandra.connection.ssl"
 
 
 def make(folder: Path, *, hosts: Sequence[str]) -> None:
@@ -118,26 +118,8 @@ def _write_properties(
     folder: Path, certificate: bytes, key: bytes, authority: bytes, *, password: str, final: Path
 ) -> None:
     """Write the writer's key stores, which Java takes as PKCS 12, and the properties that name them."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.serialization import pkcs12
-
-    private: Any = serialization.load_pem_private_key(key, None)
-    own, signer = (x509.load_pem_x509_certificate(one) for one in (certificate, authority))
-    lock = secrets.token_urlsafe(24)
-    cipher = serialization.BestAvailableEncryption(lock.encode())
-    _write(folder / "writer.p12", pkcs12.serialize_key_and_certificates(b"writer", private, own, None, cipher))
-    trusted = pkcs12.PKCS12Certificate(signer, b"authority")
-    _write(folder / "authority.p12", pkcs12.serialize_java_truststore([trusted], cipher))
-    properties = {
-        "spark.cassandra.auth.username": "writer",
-        "spark.cassandra.auth.password": password,
-        f"{_SSL}.enabled": "true",
-        f"{_SSL}.clientAuth.enabled": "true",
-    }
-    for store, file in (("keyStore", "writer.p12"), ("trustStore", "authority.p12")):
-        where = {"path": str(final / file), "password": lock, "type": "PKCS12"}
-        properties |= {f"{_SSL}.{store}.{name}": value for name, value in where.items()}
+    properties = {"spark.cassandra.auth.username": "writer", "spark.cassandra.auth.password": password}
+    properties |= key_stores(folder, authority, certificate=certificate, key=key, client="writer.p12", final=final)
     _write(folder / JOBS, "".join(f"{name} {value}\n" for name, value in properties.items()).encode())
 
 

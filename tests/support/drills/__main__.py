@@ -42,6 +42,8 @@ def main() -> int:
         parser.error(f"Wanted a table of drills in {options.table}. Found: none. Use a copy of docs/reliability.md.")
     texts = options.only or [""]
     chosen = [drill for drill in DRILLS if any(text in drill.name for text in texts)]
+    if not chosen or options.rounds < 1:
+        parser.error(f"Wanted --rounds of at least 1, and --only with a part of a name such as {DRILLS[0].name!r}.")
     outcomes: list[Outcome] = []
     spark_start.write()
     spark_start.use()

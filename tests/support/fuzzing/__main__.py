@@ -29,6 +29,8 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the number of the first input (default: %(default)s)")
     parser.add_argument("--target", choices=TARGETS, help="one kind of input alone")
     options = parser.parse_args()
+    if options.minutes <= 0:
+        parser.error("Wanted --minutes above 0.")
     names = [options.target] if options.target else [*TARGETS]
     started, first, findings = time.monotonic(), options.first, 0
     with ProcessPoolExecutor(len(os.sched_getaffinity(0)), initializer=_limited) as pool:
