@@ -297,9 +297,8 @@ class Source:
         reader.is_part |= not (is_whole := (offset, every) == (0, 1))
         stream = self._stream(plan, epoch, offset, every)
         wanted = plan.samples(epoch, offset=offset, every=every)
-        # More is left out than DROP would leave out.
-        is_part = wanted + options.global_batch <= plan.whole.rows
-        rows = plan.whole.rows if is_part else wanted
+        # It is a part of the epoch if it lacks more than DROP leaves out.
+        rows = plan.whole.rows if wanted + options.global_batch <= plan.whole.rows else wanted
         delivered, left_out, is_kept = 0, 0, False
         missing: list[tuple[bytes, str]] = []
         late: tuple[int, ...] = ()
@@ -354,8 +353,8 @@ class Source:
         return replace(full, step=batch.step, repeats=len(full), delivered=batch.delivered)
 
     def _filler(self, epoch: int, reader: Position, is_usable: Callable[[Batch], bool] | None) -> Batch | None:
-        """The first sample of an epoch that can be used, in a batch; it is kept."""
-        # Or else each such batch would read again all that is missing before the first sample.
+        """The first sample of an epoch that can be used, in a batch of its own."""
+        # It is kept: otherwise each empty batch would read all missing images before the first one again.
         kept = self._fillers.get(is_usable is None)
         if kept is not None and kept[0] is reader and kept[1] is reader.plan and kept[2].epoch == epoch:
             return kept[2]

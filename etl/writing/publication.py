@@ -109,7 +109,7 @@ class Publication:
         return self
 
     def __exit__(self, kind: object = None, error: BaseException | None = None, trace: object = None) -> None:
-        # Whatever failed, it failed because of that.
+        # If another run has removed the files, Spark's own error only says that a path does not exist.
         is_lost = isinstance(error, Exception) and not isinstance(error, EtlError) and not self._has_marks()
         self.storage.remove_files(self._moved)
         self.storage.remove(self._attempt)

@@ -234,7 +234,7 @@ class History:
                     yield number, epoch, step, rank
 
     def _filled(self, number: int, position: int, end: tuple[int, int]) -> Iterator[tuple[int, int, int, int]]:
-        """The batches of a run that a position fills, because nothing of their own was left."""
+        """The batches of a run that were left without samples and repeat this position instead."""
         in_order = self._runs[number].in_order
         for (epoch, step, rank), (filling, _) in self._fills[number].items():
             if filling == position and ((epoch, step) < end or (epoch == end[0] and not in_order)):

@@ -110,7 +110,7 @@ class Position:
 
     def leave_out(self, epoch: int, step: int, position: int) -> None:
         """Record that a sample of a batch was left out."""
-        if (epoch, step) in self._fills:  # it fills the batch, and is none of its own
+        if (epoch, step) in self._fills:  # the sample was only repeated there, to fill the batch
             return
         self._left_out.append((epoch, step, position))
         if len(self._left_out) > MOST_LEFT_OUT:
